@@ -1,0 +1,40 @@
+# Two commands, nothing else needed before either: Python >= 3.11, git, a C++ compiler and a package index.
+#   make demo    break a sandbox environment on purpose and recover it
+#   make test    run the tests
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+
+.PHONY: demo test lint benchmarks clean
+
+demo: $(VENV)/.installed
+	$(BIN)/recover sandbox create
+	$(BIN)/recover run sandbox --yes
+
+test: $(VENV)/.installed-test lint
+	$(BIN)/python -m pytest
+
+lint: $(VENV)/.installed-test
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+$(BIN)/python:
+	@echo "Making the operator's environment in $(VENV) …"
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "Python >= 3.11 is needed; this one is $$($(PYTHON) --version). Try: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 1; }
+	@$(PYTHON) -m venv $(VENV) 2>/dev/null || uv venv --seed --python $(PYTHON) $(VENV) || \
+	  { rm -rf $(VENV); echo "No virtual environment could be made: install python3-venv or uv, then try again."; exit 1; }
+
+$(VENV)/.installed: $(BIN)/python pyproject.toml
+	@echo "Installing the operator's package (a minute or two the first time) …"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
+	@touch $@
+
+$(VENV)/.installed-test: $(BIN)/python pyproject.toml
+	@echo "Installing the operator's package and the tools for its tests (a minute or two the first time) …"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[test]'
+	@touch $(VENV)/.installed $@
+
+clean:
+	rm -rf $(VENV)

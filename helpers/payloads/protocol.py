@@ -1,0 +1,285 @@
+"""What every payload does the same way: parameters in, progress out, one JSON document at the end.
+
+A payload calls ``run`` with its name, the version of its document's shape, the parameters it knows and a
+function that measures.  ``run`` then
+
+- reads ``sys.argv[1]``, one JSON object, and refuses unknown, missing or ill-typed parameters;
+- moves file descriptor 1 to standard error, so that nothing that torch or the user's code prints, in Python or
+  in C, can spoil the answer;
+- prints progress on standard error at once, one line each: ``{"progress": {...}}``;
+- prints as the **last line of standard output** the document
+  ``{"payload", "schema", "params", "started_at", "elapsed_s", "measured": {}, "errors": []}``, which also comes
+  after an exception, a signal (TERM, INT, HUP) or at the deadline, with what was measured until then.
+
+``null`` in ``measured`` means not measured; the reason is in ``errors``, a list of
+``{"where": str, "type": str, "message": str, "traceback": [last lines]}``.  NaN and infinity never occur: they
+become null and an error of type ``NotFinite``.  Exit codes: 0 measured, whatever was seen; 1 could not measure
+or ended early; 2 parameters refused.
+
+``deadline_s`` is a parameter of every payload.  When it expires, the stacks of all threads go into ``errors``
+(``where`` is ``"watchdog"``) and the process ends, also while the main thread hangs in C.  A hang that holds
+the interpreter's lock lets nobody write a document: 10 s later ``faulthandler`` prints the stacks on standard
+error and ends the process with exit code 1.
+
+This room knows nothing of what is measured.  Standard library only, Python 3.9 and newer.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import faulthandler
+import json
+import math
+import os
+import select
+import signal
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable, Iterator, Mapping
+from datetime import datetime, timezone
+from typing import Any, NamedTuple, NoReturn
+
+REQUIRED: Any = object()
+BACKSTOP_AFTER_S = 10.0
+TRACEBACK_LINES = 30
+STACK_LINES = 400
+ENDING_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+
+
+class Param(NamedTuple):
+    """One allowed parameter.  ``None`` is allowed where it is the default; an int where a float is asked."""
+
+    kind: type
+    default: Any = REQUIRED
+    items: type | None = None
+    choices: tuple[str, ...] = ()
+
+
+class Reporter:
+    """What the measuring function writes to: ``measured``, errors and progress."""
+
+    def __init__(self) -> None:
+        self.measured: dict[str, Any] = {}
+        self.errors: list[dict[str, Any]] = []
+        self._at_end: list[Callable[[], Any]] = []
+
+    def progress(self, **fields: Any) -> None:
+        """Say on standard error, at once, how far the work is."""
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(AttributeError, OSError, ValueError):
+                stream.flush()
+        line = json.dumps({"progress": _plain(fields, "progress", [])}, allow_nan=False) + "\n"
+        with contextlib.suppress(OSError):  # nobody listens any more: that must not end the measurement
+            _write_all(2, line.encode())
+
+    def error(self, where: str, error: BaseException | str, kind: str = "Error") -> None:
+        """Note what could not be measured and why."""
+        if isinstance(error, BaseException):
+            lines = traceback.format_exception(type(error), error, error.__traceback__)
+            stack = "".join(lines).splitlines()[-TRACEBACK_LINES:]
+            self.errors.append(_entry(where, type(error).__name__, str(error), stack))
+        else:
+            self.errors.append(_entry(where, kind, error, []))
+
+    @contextlib.contextmanager
+    def guard(self, where: str) -> Iterator[None]:
+        """Note an exception of the block and go on after it."""
+        try:
+            yield
+        except Exception as error:
+            self.error(where, error)
+
+    def at_end(self, action: Callable[[], Any]) -> None:
+        """Have ``action`` called when the payload ends, however it ends short of being killed."""
+        self._at_end.append(action)
+
+    def close(self) -> None:
+        """Call what ``at_end`` was given, the latest first."""
+        while self._at_end:
+            with contextlib.suppress(Exception):  # the document is written: nobody could be told
+                self._at_end.pop()()
+
+
+def _entry(where: str, kind: str, message: str, stack: list[str]) -> dict[str, Any]:
+    return {"where": where, "type": kind, "message": message, "traceback": stack}
+
+
+class _Ending:
+    """Owns the real standard output and ends the process exactly once."""
+
+    def __init__(self, payload: str, schema: int, reporter: Reporter) -> None:
+        self.reporter = reporter
+        self.params: dict[str, Any] = {}
+        self._head = {"payload": payload, "schema": schema}
+        self._started_at = datetime.now(timezone.utc).isoformat(timespec="milliseconds")
+        self._started = time.monotonic()
+        self._once = threading.Lock()
+        sys.stdout.flush()
+        self._output = os.dup(1)
+        os.dup2(2, 1)
+        sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]  # a real text stream
+
+    def finish(self, code: int) -> NoReturn:
+        """Write the document and end.  A second caller waits for the first one to end the process."""
+        self._once.acquire()
+        with contextlib.suppress(OSError):  # the reader is gone; nothing else is left to do
+            # The line feed before it ends whatever was on the line before fd 1 was moved.
+            _write_all(self._output, b"\n" + self._document().encode() + b"\n")
+        self.reporter.close()
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(OSError, ValueError):
+                stream.flush()
+        # Not sys.exit: threads that never end or a driver that crashes at exit must not change the answer.
+        os._exit(code)
+
+    def watch(self, deadline_s: float) -> None:
+        """End the process at the deadline or at a signal, from a thread of its own."""
+        readable, writable = os.pipe()
+        os.set_blocking(writable, False)
+        signal.set_wakeup_fd(writable, warn_on_full_buffer=False)
+        for number in ENDING_SIGNALS:
+            if signal.getsignal(number) is not signal.SIG_IGN:  # nohup means it
+                signal.signal(number, lambda _number, _frame: None)
+        faulthandler.enable(file=2)
+        faulthandler.dump_traceback_later(deadline_s + BACKSTOP_AFTER_S, exit=True, file=2)
+        threading.Thread(
+            target=self._wait, args=(readable, deadline_s), name="watchdog", daemon=True
+        ).start()
+
+    def _wait(self, readable: int, deadline_s: float) -> None:
+        until = time.monotonic() + deadline_s
+        while True:
+            ready, _, _ = select.select([readable], [], [], max(0.0, until - time.monotonic()))
+            number = os.read(readable, 1)[0] if ready else None
+            if number is None:
+                self._end_early("watchdog", "DeadlineExceeded", f"not finished after {deadline_s:g} s")
+            elif number in ENDING_SIGNALS:
+                name = signal.Signals(number).name
+                self._end_early("signal", name, f"ended by {name}")
+
+    def _end_early(self, where: str, kind: str, message: str) -> NoReturn:
+        self.reporter.errors.append(_entry(where, kind, message, _stacks()))
+        self.finish(1)
+
+    def _document(self) -> str:
+        problems: list[dict[str, Any]] = []
+        measured = _plain(self.reporter.measured, "measured", problems)
+        document = {
+            **self._head,
+            "params": _plain(self.params, "params", problems),
+            "started_at": self._started_at.replace("+00:00", "Z"),
+            "elapsed_s": round(time.monotonic() - self._started, 3),
+            "measured": measured,
+            "errors": _plain(self.reporter.errors, "errors", problems) + problems,
+        }
+        return json.dumps(document, allow_nan=False)
+
+
+def run(
+    payload: str,
+    schema: int,
+    params: Mapping[str, Param],
+    measure: Callable[[dict[str, Any], Reporter], None],
+    deadline_s: float = 600.0,
+) -> NoReturn:
+    """Run one payload from its parameters to its document, and end the process.
+
+    **Runs on:** container. **Changes:** what ``measure`` changes.
+
+    Args:
+        payload: its name, as in the document.
+        schema: version of the shape of ``measured``.
+        params: the parameters it knows, ``deadline_s`` aside.
+        measure: fills ``reporter.measured`` in place, so that what is there survives an early end.
+        deadline_s: the deadline when the parameters name none.
+    """
+    reporter = Reporter()
+    ending = _Ending(payload, schema, reporter)
+    known = {**params, "deadline_s": Param(float, deadline_s)}
+    ending.params, problems = read_params(sys.argv[1:], known)
+    if problems:
+        for problem in problems:
+            reporter.error("params", problem, kind="ParamsRefused")
+        ending.finish(2)
+    ending.watch(ending.params["deadline_s"])
+    code = 0
+    try:
+        measure(ending.params, reporter)
+    except BaseException as error:  # SystemExit of user code is no way out without a document either
+        reporter.error("measure", error)
+        code = 1
+    ending.finish(code)
+
+
+def read_params(argv: list[str], known: Mapping[str, Param]) -> tuple[dict[str, Any], list[str]]:
+    """The parameters in ``argv`` with defaults filled in, and all that is wrong with them."""
+    try:
+        given = json.loads(argv[0] if argv else "{}")
+    except ValueError as error:
+        return {}, [f"the parameters are not JSON: {error}"]
+    if len(argv) > 1 or not isinstance(given, dict):
+        return {}, ["the parameters must be one JSON object"]
+    problems = [f"unknown parameter {name!r}" for name in given if name not in known]
+    params = dict(given)
+    for name, param in known.items():
+        value = given.get(name, param.default)
+        if value is REQUIRED:
+            problems.append(f"parameter {name!r} is missing")
+        elif not (value is None and param.default is None):
+            params[name] = value
+            problems.extend(f"parameter {name!r} {wrong}" for wrong in _complaints(value, param))
+        else:
+            params[name] = None
+    return params, problems
+
+
+def _complaints(value: Any, param: Param) -> Iterator[str]:
+    if not _is_a(value, param.kind):
+        yield f"must be {param.kind.__name__}, not {value!r}"
+    elif param.choices and value not in param.choices:
+        yield f"must be one of {', '.join(param.choices)}, not {value!r}"
+    elif param.items is not None:
+        for item in value:
+            if not _is_a(item, param.items):
+                yield f"must hold only {param.items.__name__}, not {item!r}"
+
+
+def _is_a(value: Any, kind: type) -> bool:
+    if kind is float:
+        return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+    return isinstance(value, kind) and (kind is bool or not isinstance(value, bool))
+
+
+def _plain(value: Any, path: str, problems: list[dict[str, Any]]) -> Any:
+    """A copy made of JSON's own types.  Other threads may still be writing to ``value``."""
+    if value is None or isinstance(value, (bool, int)):
+        return value
+    if isinstance(value, str):
+        return value.encode("utf-8", "backslashreplace").decode()  # file names may hold any bytes
+    if isinstance(value, float):
+        if math.isfinite(value):
+            return value
+        problems.append(_entry(path, "NotFinite", repr(value), []))
+        return None
+    if isinstance(value, Mapping):
+        return {str(k): _plain(v, f"{path}.{k}", problems) for k, v in list(value.items())}
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return [_plain(v, f"{path}[{i}]", problems) for i, v in enumerate(list(value))]
+    return str(value)
+
+
+def _stacks() -> str | Any:
+    """The stacks of all threads, as lines.  In memory: nothing is written to the container's disk."""
+    held = os.memfd_create("stacks")
+    faulthandler.dump_traceback(file=held, all_threads=True)
+    size = os.lseek(held, 0, os.SEEK_CUR)
+    text = os.pread(held, size, 0).decode("utf-8", "backslashreplace")
+    os.close(held)
+    return text.splitlines()[:STACK_LINES]
+
+
+def _write_all(descriptor: int, data: bytes) -> None:
+    while data:
+        data = data[os.write(descriptor, data) :]

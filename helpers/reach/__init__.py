@@ -1,0 +1,1 @@
+"""How commands get to the container. Knows nothing of runs, stages or verdicts."""

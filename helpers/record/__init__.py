@@ -1,0 +1,1 @@
+"""What happened: run folder, journal, report. Knows nothing of how the container is reached."""

@@ -1,0 +1,1 @@
+"""One room a stage: look (read only), plan (a list of changes), apply."""

@@ -1,0 +1,1 @@
+"""Makes the embedded target: a real training environment, healthy first, then broken on purpose."""
