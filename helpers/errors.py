@@ -67,6 +67,10 @@ class RunbookError(Exception):
     def __str__(self) -> str:
         return f"{self.what}\n  State: {self.state}\n  Next:  {self.hint}"
 
+    def _render_traceback_(self) -> list[str]:
+        """What a notebook shows instead of a traceback: the three sentences (IPython's own protocol)."""
+        return [f"{type(self).__name__}: {self}"]
+
 
 class ParameterError(RunbookError):
     """A parameter or a target file is wrong. Raised before anything is touched."""

@@ -34,6 +34,7 @@ import os
 import select
 import signal
 import sys
+import tempfile
 import threading
 import time
 import traceback
@@ -55,6 +56,10 @@ class Param(NamedTuple):
     default: Any = REQUIRED
     items: type | None = None
     choices: tuple[str, ...] = ()
+
+
+class ParamsRefused(Exception):
+    """Raised while measuring when parameters or variables turn out to be unusable: exit code 2."""
 
 
 class Reporter:
@@ -126,7 +131,7 @@ class _Ending:
         self._once.acquire()
         with contextlib.suppress(OSError):  # the reader is gone; nothing else is left to do
             # The line feed before it ends whatever was on the line before fd 1 was moved.
-            _write_all(self._output, b"\n" + self._document().encode() + b"\n")
+            _write_all(self._output, b"\n" + self._text().encode() + b"\n")
         self.reporter.close()
         for stream in (sys.stdout, sys.stderr):
             with contextlib.suppress(OSError, ValueError):
@@ -163,10 +168,18 @@ class _Ending:
         self.reporter.errors.append(_entry(where, kind, message, _stacks()))
         self.finish(1)
 
-    def _document(self) -> str:
+    def _text(self) -> str:
+        try:
+            return json.dumps(self._document(), allow_nan=False)
+        except Exception as error:  # something measured cannot be shown: say so rather than nothing
+            self.reporter.measured = {}
+            self.reporter.error("document", error)
+            return json.dumps(self._document(), allow_nan=False)
+
+    def _document(self) -> dict[str, Any]:
         problems: list[dict[str, Any]] = []
         measured = _plain(self.reporter.measured, "measured", problems)
-        document = {
+        return {
             **self._head,
             "params": _plain(self.params, "params", problems),
             "started_at": self._started_at.replace("+00:00", "Z"),
@@ -174,7 +187,6 @@ class _Ending:
             "measured": measured,
             "errors": _plain(self.reporter.errors, "errors", problems) + problems,
         }
-        return json.dumps(document, allow_nan=False)
 
 
 def run(
@@ -207,6 +219,9 @@ def run(
     code = 0
     try:
         measure(ending.params, reporter)
+    except ParamsRefused as error:
+        reporter.error("params", error)
+        code = 2
     except BaseException as error:  # SystemExit of user code is no way out without a document either
         reporter.error("measure", error)
         code = 1
@@ -270,14 +285,15 @@ def _plain(value: Any, path: str, problems: list[dict[str, Any]]) -> Any:
     return str(value)
 
 
-def _stacks() -> str | Any:
-    """The stacks of all threads, as lines.  In memory: nothing is written to the container's disk."""
-    held = os.memfd_create("stacks")
-    faulthandler.dump_traceback(file=held, all_threads=True)
-    size = os.lseek(held, 0, os.SEEK_CUR)
-    text = os.pread(held, size, 0).decode("utf-8", "backslashreplace")
-    os.close(held)
-    return text.splitlines()[:STACK_LINES]
+def _stacks() -> list[str]:
+    """The stacks of all threads, as lines."""
+    try:
+        with tempfile.TemporaryFile() as held:  # nameless: nothing stays in the container
+            faulthandler.dump_traceback(file=held, all_threads=True)
+            held.seek(0)
+            return held.read().decode("utf-8", "backslashreplace").splitlines()[:STACK_LINES]
+    except OSError as error:
+        return [f"the stacks could not be taken: {error}"]
 
 
 def _write_all(descriptor: int, data: bytes) -> None:

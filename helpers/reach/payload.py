@@ -7,6 +7,7 @@ measure.
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import json
 from collections.abc import Callable, Mapping
@@ -20,7 +21,6 @@ from helpers.reach.command import Command, CommandResult
 from helpers.reach.container import Container
 
 PAYLOADS_FOLDER = Path(__file__).resolve().parents[1] / "payloads"
-_SHARED = ("protocol.py", "pip_settings.py")
 # The payload ends itself at its deadline and still prints its document; the command's own deadline comes
 # later and is the backstop for a payload that cannot.
 _BACKSTOP_S = 20.0
@@ -112,8 +112,25 @@ def run_payload(
 
 
 def _sources(payload: str) -> dict[str, str]:
-    names = [*_SHARED, f"{payload}.py"]
-    return {name: (PAYLOADS_FOLDER / name).read_text(encoding="utf-8") for name in names}
+    """The payload's file and the files of ``payloads/`` that it imports, by name."""
+    found: dict[str, str] = {}
+    waiting = [payload]
+    while waiting:
+        name = waiting.pop()
+        source = (PAYLOADS_FOLDER / f"{name}.py").read_text(encoding="utf-8")
+        found[f"{name}.py"] = source
+        waiting += [i for i in _imported(source) if f"{i}.py" not in found]
+    return found
+
+
+def _imported(source: str) -> list[str]:
+    names: list[str] = []
+    for statement in ast.walk(ast.parse(source)):
+        if isinstance(statement, ast.ImportFrom) and statement.module and not statement.level:
+            names.append(statement.module)
+        elif isinstance(statement, ast.Import):
+            names += [alias.name for alias in statement.names]
+    return [name for name in names if (PAYLOADS_FOLDER / f"{name}.py").is_file()]
 
 
 def _document(payload: str, result: CommandResult, changed: Any) -> PayloadDocument:

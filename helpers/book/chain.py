@@ -1,0 +1,192 @@
+"""The chain: stages in order, each notebook executed into the run folder, the truth kept about each.
+
+Chain and notebooks share nothing but the run folder. This room must not know what a stage does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from filelock import FileLock, Timeout
+
+from helpers.book.binding import BATCH_VARIABLE, RUNBOOKS, RUNS_VARIABLE, asked, parameters_of, runs_root
+from helpers.book.engine import drop_prestarted, signals_interrupt
+from helpers.book.execution import Execution, Progress, execute
+from helpers.book.parameters import check_parameters
+from helpers.book.rooms import STAGES
+from helpers.errors import ParameterError, PreconditionFailed
+from helpers.record.outcome import outcome_of
+from helpers.record.report import write_report
+from helpers.record.run_folder import Outcome, RunFolder, StageRecord, StageState
+
+CELL_TIMEOUT_S = 3600
+_GOES_ON = (StageState.PASSED, StageState.SKIPPED)
+
+
+@dataclass(frozen=True)
+class StageEvent:
+    """What the chain tells whoever watches: a stage begins, is somewhere, or has ended."""
+
+    kind: Literal["begins", "at", "ended"]
+    stage: str
+    progress: Progress | None = None
+    record: StageRecord | None = None
+
+
+Watch = Callable[[StageEvent], None]
+
+
+def stages_through(last: str | None) -> tuple[str, ...]:
+    """The stages up to and including ``last``; all when it is None. The report always comes along.
+
+    Raises:
+        ParameterError: there is no such stage.
+    """
+    names = list(STAGES)
+    if last is None:
+        return tuple(names)
+    matching = [n for n in names if last in (n, n.partition("_")[0], n.partition("_")[2])]
+    if not matching:
+        raise ParameterError(f"There is no stage {last!r}.", hint=f"Stages: {', '.join(names)}.")
+    upto = names[: names.index(matching[0]) + 1]
+    return tuple([*upto, *(n for n in names if STAGES[n].always and n not in upto)])
+
+
+def run_chain(
+    target: str,
+    *,
+    mode: Literal["run", "plan"],
+    approved: bool,
+    stages: Sequence[str],
+    on_start: Callable[[RunFolder], None],
+    watch: Watch,
+) -> tuple[RunFolder, Outcome, str]:
+    """Execute the stages' notebooks in order and say how the run ended.
+
+    **Runs on:** operator; the stages on the target. **Changes:** the run folder, and what approved plans
+    say.
+
+    Args:
+        target: a target's name or file.
+        mode: "plan" changes and measures nothing and goes through every stage.
+        approved: whether every plan is approved as shown.
+        stages: their names, in order.
+        on_start: told of the run folder as soon as it exists.
+        watch: told of every stage's begin, place and end.
+
+    Returns:
+        The run folder, its outcome and the sentence that says why.
+
+    Raises:
+        ParameterError: something asked for is wrong; nothing was touched.
+        PreconditionFailed: another run holds this target.
+    """
+    question = asked(target, tuple(stages), mode=mode, approved=approved)
+    for stage in stages:
+        check_parameters(_source(stage), parameters_of(stage, target, Path(), apply=approved))
+    with _only_run(question["target_name"]), signals_interrupt():
+        folder = RunFolder.create(runs_root(), question)
+        on_start(folder)
+        try:
+            _execute_all(folder, target, approved and mode == "run", watch)
+        finally:
+            drop_prestarted()
+            outcome, summary = outcome_of(mode, folder.stage_records())
+            folder.journal.append("run_ended", outcome=outcome.value, summary=summary)
+            write_report(folder)
+    return folder, outcome, summary
+
+
+def _execute_all(folder: RunFolder, target: str, apply: bool, watch: Watch) -> None:
+    stages = folder.asked.stages
+    planning = folder.asked.mode == "plan"
+    stopped = False
+    for index, stage in enumerate(stages):
+        if stopped and not STAGES[stage].always:
+            continue
+        watch(StageEvent("begins", stage))
+        execution = execute(
+            _source(stage),
+            folder.notebook(stage),
+            parameters_of(stage, target, folder.path, apply=apply),
+            on_progress=lambda at, stage=stage: watch(StageEvent("at", stage, progress=at)),
+            spill_folder=folder.path / "logs" / stage,
+            cell_timeout_s=CELL_TIMEOUT_S,
+            kernel_env={BATCH_VARIABLE: "1", RUNS_VARIABLE: str(folder.path.parent)},
+            prestart_next=index + 1 < len(stages),
+        )
+        record = _settle(folder, stage, execution)
+        watch(StageEvent("ended", stage, record=record))
+        if record.state is StageState.INTERRUPTED:
+            return
+        stopped = stopped or not _may_go_on(record, planning)
+
+
+def _may_go_on(record: StageRecord, planning: bool) -> bool:
+    return record.state in _GOES_ON or (planning and record.state is StageState.NEEDS_APPROVAL)
+
+
+def _settle(folder: RunFolder, stage: str, execution: Execution) -> StageRecord:
+    """Close what the notebook could not close itself: a killed kernel writes no last word."""
+    record = folder.stage_record(stage)
+    told = record.state not in (StageState.PENDING, StageState.RUNNING)
+    if execution.outcome == "completed" and told:
+        return record
+    if execution.outcome == "failed" and told and record.state is not StageState.PASSED:
+        return record
+    if execution.outcome == "interrupted" and record.state is StageState.INTERRUPTED:
+        return record
+    state = {
+        "failed": StageState.FAILED,
+        "interrupted": StageState.INTERRUPTED,
+    }.get(execution.outcome, StageState.UNKNOWN)
+    folder.journal.append(
+        "stage_ended",
+        stage=stage,
+        state=state.value,
+        elapsed_s=round(execution.elapsed_s, 3),
+        summary=_summary(execution),
+        verdict=None,
+        by="chain",
+    )
+    return folder.stage_record(stage)
+
+
+def _summary(execution: Execution) -> str:
+    where = f" in cell {execution.failed_cell_tag or execution.failed_cell_index}"
+    what = {
+        "completed": "the notebook ended without closing its stage",
+        "failed": f"{execution.ename}: {execution.evalue}",
+        "interrupted": "interrupted",
+        "kernel_died": "the kernel died; what it was doing may or may not have happened",
+        "timed_out": f"no end after {CELL_TIMEOUT_S} s",
+        "stopped_early": "the notebook ended itself before its last cell",
+    }[execution.outcome]
+    return what if execution.outcome in ("completed", "stopped_early") else what + where
+
+
+def _source(stage: str) -> Path:
+    return RUNBOOKS / f"{stage}.ipynb"
+
+
+@contextmanager
+def _only_run(target_name: str) -> Iterator[None]:
+    """One run at a time on a target."""
+    locks = runs_root() / ".locks"
+    locks.mkdir(parents=True, exist_ok=True)
+    lock = FileLock(locks / f"{target_name}.lock")
+    try:
+        lock.acquire(timeout=0)
+    except Timeout as error:
+        raise PreconditionFailed(
+            f"Another run on {target_name} is going on (lock {lock.lock_file}).",
+            hint="Wait for it, or stop it; `recover status` shows it.",
+        ) from error
+    try:
+        yield
+    finally:
+        lock.release()

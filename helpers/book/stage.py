@@ -1,0 +1,271 @@
+"""A stage as a notebook sees it: look, plan, act, judge, close.
+
+Every cell of a runbook calls one of these and shows what it returns. This room carries a room's three
+functions and its judge through one run folder; it must not know what any of them does.
+"""
+
+from __future__ import annotations
+
+import getpass
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from typing import Any
+
+from helpers.book import panel, pictures
+from helpers.book.binding import Binding
+from helpers.errors import (
+    CommandTimedOut,
+    NeedsApproval,
+    OutcomeUnknown,
+    PayloadError,
+    RunbookError,
+    VerificationFailed,
+)
+from helpers.plan import Plan
+from helpers.record.run_folder import StageState
+from helpers.recover.work import Json
+from helpers.verdict import Check, Status, Verdict
+
+# After these nobody knows what happened: the stage is unknown, not failed.
+_UNKNOWN = (OutcomeUnknown, CommandTimedOut, PayloadError)
+_ROLL_BACK = "Read the checks above; the report lists every change with its undo."
+
+
+class Stage:
+    """One stage of one run, opened by ``helpers.open_stage``.
+
+    Args:
+        binding: target, container and run folder that belong together, and the stage's own room and judge.
+        apply: whether the plan is approved as it will be shown.
+        live: the progress line of whatever phase is going on.
+    """
+
+    def __init__(self, binding: Binding, *, apply: bool, live: panel.Progress) -> None:
+        self._binding = binding
+        self._live = live
+        self._started = time.monotonic()
+        self._open = False
+        self._approval: Json | None = self._approved_by("apply=True") if apply else None
+        self._evidence: dict[str, Any] = binding.empty_evidence()
+        self._plan: Plan | None = None
+        self._begin()
+
+    @property
+    def evidence(self) -> dict[str, Any]:
+        """What is known so far, as it stands in the run folder."""
+        return self._evidence
+
+    def _repr_mimebundle_(self, **_: object) -> dict[str, str]:  # IPython passes include/exclude here
+        how = "APPLY" if self._approval else "DRY RUN: nothing changes until the plan is approved"
+        return panel.header_view({**self._binding.heading(), "mode": how})._repr_mimebundle_()
+
+    def look(self) -> panel.View:
+        """Find out how it is now. **Runs on:** container. **Changes:** nothing."""
+        with self._phase("look"):
+            self._evidence["facts"] = self._binding.room.look(self._binding.work)
+            self._evidence["findings"] = [c.model_dump(mode="json") for c in self._findings()]
+            self._save()
+        return pictures.facts(self._binding.name, self._evidence)
+
+    def findings(self) -> panel.View:
+        """What is wrong, said as checks of the facts. **Changes:** nothing."""
+        return panel.checks_view("What is wrong now", self._findings())
+
+    def show(self, picture: str) -> panel.View:
+        """One thing of this stage worth looking at, by name. **Changes:** nothing.
+
+        Raises:
+            ParameterError: this stage has no picture of that name.
+        """
+        return pictures.show(self._binding.name, picture, self._evidence, self._binding.target)
+
+    def plan(self) -> panel.View:
+        """What would be changed, each with its undo. **Changes:** nothing."""
+        with self._phase("plan"):
+            plan = self._make_plan()
+            self._event("plan", plan_hash=plan.hash, changes=len(plan.changes))
+            self._save()
+        if plan.changes and not self._approval and not self._binding.batch:
+            panel.offer_approval(plan, self._approve)
+        return panel.plan_view(plan)
+
+    def act(self) -> panel.View:
+        """Make the planned changes when they are approved, then measure.
+
+        **Runs on:** container. **Changes:** what the plan says, and only when approved; a plan that has
+        changed since it was shown asks again.
+        """
+        if self._plan is None:
+            self.plan()
+        assert self._plan is not None
+        if self._evidence["applied"]:
+            return panel.note_view("Already done in this notebook; nothing was done twice.")
+        if self._plan.changes and not self._approval:
+            return panel.note_view("Not approved: nothing was changed. Approve the plan above to go on.")
+        if self._binding.planning:
+            return panel.note_view("This is a plan: nothing is measured or changed.")
+        with self._phase("act"):
+            plan = self._unchanged_plan()
+            self._evidence["measured"] = self._binding.room.apply(
+                self._binding.work, self._evidence["facts"], plan
+            )
+            self._evidence["applied"] = True
+            self._save()
+        return pictures.measured(self._binding.name, self._evidence)
+
+    def judge(self) -> panel.View:
+        """Compare what was found with what is declared. **Changes:** nothing."""
+        with self._phase("judge"):
+            found = self._verdict()
+            self._evidence["verdict"] = found.model_dump(mode="json")
+            deciding = found.deciding.name if found.deciding else None
+            self._event("verdict", status=found.status.value, deciding=deciding)
+            self._save()
+        return panel.verdict_view(found)
+
+    def close(self) -> panel.View:
+        """Seal the stage's evidence; raise when it did not pass, so that the chain stops here.
+
+        **Runs on:** operator. **Changes:** the run folder.
+
+        Raises:
+            NeedsApproval: there are changes to make and nobody approved them.
+            VerificationFailed: the verdict is not a pass.
+        """
+        with self._phase("close"):
+            found = self._verdict()
+            state, summary = self._state(found)
+            if state is StageState.NEEDS_APPROVAL and not self._binding.planning:
+                assert self._plan is not None
+                raise NeedsApproval(
+                    summary,
+                    plan_hash=self._plan.hash,
+                    hint="Read the plan above, then approve it: the button here, or --yes in a run.",
+                )
+            if state in (StageState.FAILED, StageState.UNKNOWN):
+                raise VerificationFailed(
+                    summary, verdict=found, hint=_ROLL_BACK, changed=self._changed()
+                )
+        self._end(state, summary)
+        return panel.banner_view(self._binding.name, found.status, summary, self._binding.next_notebook())
+
+    def _state(self, found: Verdict) -> tuple[StageState, str]:
+        plan, deciding = self._plan, found.deciding
+        if plan and plan.changes and not self._evidence["applied"]:
+            count = len(plan.changes)
+            return StageState.NEEDS_APPROVAL, f"{count} change{'s' * (count > 1)} planned, none made."
+        if self._binding.planning:
+            return StageState.SKIPPED, "Nothing to change; not measured in a plan."
+        if found.status.good:
+            done = len(plan.changes) if plan else 0
+            return StageState.PASSED, f"{done} changes made." if done else "Nothing had to be changed."
+        name = deciding.name if deciding else "no check at all"
+        meaning = deciding.meaning if deciding else "nothing was measured"
+        state = StageState.UNKNOWN if found.status is Status.UNKNOWN else StageState.FAILED
+        return state, f"{found.status.value}: {name}: {meaning}"
+
+    def _make_plan(self) -> Plan:
+        if self._evidence["facts"] is None:
+            self.look()
+        self._plan = self._binding.room.plan(self._binding.work, self._evidence["facts"])
+        self._evidence["plan"] = self._plan.model_dump(mode="json")
+        self._evidence["plan_hash"] = self._plan.hash
+        return self._plan
+
+    def _unchanged_plan(self) -> Plan:
+        """The plan that was shown, proven to be still the right one."""
+        assert self._plan is not None
+        shown = self._plan
+        if not shown.changes:
+            return shown
+        self._evidence["facts"] = self._binding.room.look(self._binding.work)
+        now = self._make_plan()
+        if now.hash != shown.hash:
+            self._approval = None
+            raise NeedsApproval(
+                "The plan has changed since it was shown: something else touched the target.",
+                plan_hash=now.hash,
+                hint="Run the plan cell again, read it, and approve it anew.",
+            )
+        assert self._approval is not None
+        self._evidence["approval"] = {**self._approval, "plan_hash": now.hash}
+        self._event("approval", plan_hash=now.hash, by=self._approval["by"], how=self._approval["how"])
+        return now
+
+    def _approve(self) -> None:
+        self._approval = self._approved_by("button")
+
+    def _approved_by(self, how: str) -> Json:
+        return {"by": getpass.getuser(), "how": how, "at": datetime.now(UTC).isoformat()}
+
+    def _findings(self) -> list[Check]:
+        if self._binding.find is None or self._evidence["facts"] is None:
+            return []
+        return self._binding.find(self._evidence["facts"], self._binding.target)
+
+    def _verdict(self) -> Verdict:
+        return self._binding.judge(self._evidence, self._binding.target)
+
+    def _changed(self) -> Any:
+        return "yes" if self._plan and self._plan.changes and self._evidence["applied"] else "no"
+
+    def _begin(self) -> None:
+        self._open = True
+        self._started = time.monotonic()
+        self._event("stage_started", pid=os.getpid(), notebook_sha256=self._binding.notebook_sha256())
+
+    @contextmanager
+    def _phase(self, phase: str) -> Iterator[None]:
+        """Keep the record true whatever happens inside: every way out ends the stage in the journal."""
+        if not self._open:
+            self._begin()
+        try:
+            with self._live.phase(phase):
+                yield
+        except NeedsApproval as error:
+            self._fail(StageState.NEEDS_APPROVAL, phase, error)
+            raise
+        except VerificationFailed as error:
+            unknown = error.verdict.status is Status.UNKNOWN
+            self._fail(StageState.UNKNOWN if unknown else StageState.FAILED, phase, error)
+            raise
+        except _UNKNOWN as error:
+            self._fail(StageState.UNKNOWN, phase, error)
+            raise
+        except KeyboardInterrupt as error:
+            self._fail(StageState.INTERRUPTED, phase, error)
+            raise
+        except BaseException as error:
+            self._fail(StageState.FAILED, phase, error)
+            raise
+
+    def _fail(self, state: StageState, phase: str, error: BaseException) -> None:
+        known = isinstance(error, RunbookError)
+        self._evidence["error"] = {
+            "type": type(error).__name__,
+            "phase": phase,
+            "what": error.what if isinstance(error, RunbookError) else str(error),
+            "state": error.state if isinstance(error, RunbookError) else "It is not known.",
+            "hint": error.hint if isinstance(error, RunbookError) else "Read the traceback.",
+        }
+        what = self._evidence["error"]["what"]
+        self._end(state, what if known else f"{type(error).__name__}: {what}")
+
+    def _end(self, state: StageState, summary: str) -> None:
+        self._evidence["state"] = state.value
+        self._evidence["ended_at"] = datetime.now(UTC).isoformat()
+        verdict = self._evidence["verdict"]
+        status = Verdict.model_validate(verdict).status.value if verdict else None
+        elapsed_s = round(time.monotonic() - self._started, 3)
+        self._save()
+        self._event("stage_ended", state=state.value, elapsed_s=elapsed_s, summary=summary, verdict=status)
+        self._open = False
+
+    def _event(self, event: str, **fields: Any) -> None:
+        self._binding.folder.journal.append(event, stage=self._binding.name, **fields)
+
+    def _save(self) -> None:
+        self._binding.folder.write_evidence(self._binding.name, self._evidence)

@@ -1,0 +1,191 @@
+"""What the command line prints while things go on and when they have ended."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Literal, cast
+
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from helpers.book.chain import StageEvent, run_chain, stages_through
+from helpers.book.live import read_live
+from helpers.book.rooms import STAGES
+from helpers.plan import Plan
+from helpers.record.outcome import EXIT_CODES
+from helpers.record.run_folder import Outcome, RunFolder, StageRecord, StageState
+from helpers.target import DEFAULT_SANDBOX_ROOT
+
+_SYMBOLS = {
+    StageState.PASSED: ("✓", "green"),
+    StageState.FAILED: ("✗", "red"),
+    StageState.UNKNOWN: ("?", "yellow"),
+    StageState.SKIPPED: ("·", "dim"),
+    StageState.NEEDS_APPROVAL: ("!", "yellow"),
+    StageState.INTERRUPTED: ("■", "yellow"),
+    StageState.PENDING: ("·", "dim"),
+    StageState.RUNNING: ("…", "cyan"),
+}
+_COLOURS = {Outcome.RECOVERED: "green", Outcome.PLANNED: "green", Outcome.FAILED: "red"}
+_PLAIN_EVERY_S = 10.0
+
+
+class StageLines:
+    """A live line for the stage that runs, and a lasting one for each that has ended.
+
+    On something that is not a terminal the live line is printed now and then instead of redrawn.
+    """
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._live = Live(console=console, auto_refresh=True, refresh_per_second=4, transient=True)
+        self._stage = ""
+        self._place = ""
+        self._since = self._printed = time.monotonic()
+        self._folder: RunFolder | None = None
+
+    def start(self, folder: RunFolder) -> None:
+        """Say where the record is kept."""
+        self._folder = folder
+        self._console.print(f"run {folder.asked.run_id} · record in {folder.path}")
+        self._live = Live(
+            console=self._console,
+            get_renderable=self._line,
+            refresh_per_second=4,
+            transient=True,
+            auto_refresh=self._console.is_terminal,
+        )
+        if self._console.is_terminal:
+            self._live.start()
+
+    def watch(self, event: StageEvent) -> None:
+        """Take in what the chain tells."""
+        if event.kind == "begins":
+            self._stage, self._place = event.stage, "starting its kernel"
+            self._since = self._printed = time.monotonic()
+            if not self._console.is_terminal:
+                self._console.print(f"… {self._stage:<16} {STAGES[self._stage].title}")
+        elif event.kind == "at" and event.progress is not None:
+            self._place = event.progress.label
+            self._print_now_and_then()
+        elif event.record is not None:
+            self._console.print(_record_line(event.record))
+            self._stage = ""
+
+    def stop(self) -> None:
+        """Take the live line away."""
+        if self._live.is_started:
+            self._live.stop()
+
+    def _line(self) -> Text:
+        if not self._stage:
+            return Text("")
+        said = read_live(self._folder.path) if self._folder else ""
+        elapsed_s = time.monotonic() - self._since
+        return Text(f"… {self._stage:<16} {elapsed_s:5.0f} s  {said or self._place}", style="cyan")
+
+    def _print_now_and_then(self) -> None:
+        if not self._console.is_terminal and time.monotonic() - self._printed > _PLAIN_EVERY_S:
+            self._printed = time.monotonic()
+            self._console.print(self._line())
+
+
+def run(console: Console, target: str, mode: str, *, approved: bool, through: str | None) -> int:
+    """Run the chain and print it. Returns the exit code."""
+    lines = StageLines(console)
+    try:
+        folder, outcome, why = run_chain(
+            target,
+            mode=cast("Literal['run', 'plan']", mode),
+            approved=approved,
+            stages=stages_through(through),
+            on_start=lines.start,
+            watch=lines.watch,
+        )
+    finally:
+        lines.stop()
+    if mode == "plan":
+        print_plans(console, folder)
+    colour = _COLOURS.get(outcome, "yellow")
+    console.print(f"\n[bold {colour}]{outcome.value.upper()}[/]  {why}")
+    console.print(f"report  {folder.path / 'report.html'}", soft_wrap=True)
+    if outcome is Outcome.NEEDS_APPROVAL:
+        console.print(f"next    recover run {target} --yes   (or step through it in JupyterLab)")
+    return EXIT_CODES[outcome]
+
+
+def print_plans(console: Console, folder: RunFolder) -> None:
+    """Every change that a run would make, with its undo."""
+    for stage in folder.asked.stages:
+        evidence = folder.evidence(stage)
+        if not evidence or not evidence["plan"]:
+            console.print(f"\n[bold]{stage}[/] no plan could be made", style="yellow")
+            continue
+        plan = Plan.model_validate(evidence["plan"])
+        console.print(f"\n[bold]{stage}[/]  {plan.why}")
+        for number, change in enumerate(plan.changes, 1):
+            console.print(f"  {number}. {change.what}: {change.where}", markup=False, soft_wrap=True)
+            console.print(f"     {change.before} → {change.after}", markup=False, soft_wrap=True)
+            console.print(f"     undo: {change.undo}", markup=False, soft_wrap=True, style="dim")
+
+
+def print_run(console: Console, folder: RunFolder) -> None:
+    """One run: its stages and how it ended."""
+    outcome = folder.outcome
+    word = outcome.value.upper() if outcome else "not ended, or its runner died without a word"
+    console.print(f"[bold]{folder.asked.run_id}[/]  {word}")
+    for record in folder.stage_records():
+        console.print(_record_line(record))
+    for problem in folder.journal.problems():
+        console.print(f"! journal: {problem}", style="red", markup=False)
+    console.print(f"record  {folder.path}", soft_wrap=True)
+
+
+def print_runs(console: Console, runs_root: Path) -> None:
+    """All runs, the newest last."""
+    table = Table("run", "mode", "outcome", box=None)
+    for path in sorted(runs_root.glob("*/run.json")):
+        folder = RunFolder(path.parent)
+        outcome = folder.outcome
+        table.add_row(folder.asked.run_id, folder.asked.mode, outcome.value if outcome else "not ended")
+    console.print(table if table.row_count else f"No runs in {runs_root}.")
+
+
+def _record_line(record: StageRecord) -> Text:
+    symbol, colour = _SYMBOLS[record.state]
+    seconds = f"{record.elapsed_s:6.1f} s" if record.elapsed_s is not None else " " * 8
+    line = f"{symbol} {record.name:<16} {record.state.value:<15} {seconds}  {record.summary}"
+    return Text(line, style=colour)
+
+
+def create_sandbox(console: Console, root: Path | None, faults: Sequence[str]) -> None:
+    """Make the sandbox, a line for each step."""
+    place = (root or DEFAULT_SANDBOX_ROOT).resolve()
+    console.print(f"[bold]sandbox[/bold] in {place}", soft_wrap=True)
+    from helpers.sandbox.create import create
+
+    made = create(place, faults, lambda text: console.print(f"  {text}", markup=False, soft_wrap=True))
+    name = "sandbox" if root is None else str(place / "sandbox.yaml")
+    console.print(f"broken: {', '.join(made.faults)}; next: recover run {name} --yes", soft_wrap=True)
+
+
+def destroy_sandbox(console: Console, root: Path | None) -> None:
+    """Remove the sandbox."""
+    from helpers.sandbox.destroy import destroy
+
+    place = (root or DEFAULT_SANDBOX_ROOT).resolve()
+    destroy(place)
+    console.print(f"removed {place}", soft_wrap=True)
+
+
+def show_sandbox(console: Console, root: Path | None) -> None:
+    """What the sandbox is."""
+    import json
+
+    from helpers.sandbox.create import describe
+
+    console.print_json(json.dumps(describe((root or DEFAULT_SANDBOX_ROOT).resolve())))

@@ -1,0 +1,77 @@
+"""The user's training step behind its small contract, as the payloads use it.
+
+The contract is one Python file with ``build(device: str, role: str, shape: dict) -> step``; ``step()`` runs one
+training step and returns the number of tokens it processed.  A file that breaks it is an error of the file, told
+in its terms.  Sent along with the payloads that need it.  Standard library only, Python 3.9 and newer.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from protocol import ParamsRefused
+
+Step = Callable[[], int]
+Build = Callable[[str, str, "dict[str, Any]"], Step]
+MODULE_NAME = "workload"
+
+
+class ContractBroken(Exception):
+    """The workload file does not keep its contract."""
+
+
+def load(workload: str) -> Build:
+    """Import the workload file, its own folder first on the path, and return its ``build``."""
+    path = Path(workload)
+    if not path.is_file():
+        raise ContractBroken(f"there is no workload file {workload}")
+    sys.path.insert(0, str(path.parent))
+    spec = importlib.util.spec_from_file_location(MODULE_NAME, path)
+    if spec is None or spec.loader is None:
+        raise ContractBroken(f"{workload} is not a Python file")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[MODULE_NAME] = module
+    spec.loader.exec_module(module)
+    build = getattr(module, "build", None)
+    if not callable(build):
+        raise ContractBroken(f"{workload} has no function build(device, role, shape)")
+    return build
+
+
+def take(step: Step) -> int:
+    """Run one step and return its tokens."""
+    tokens = step()
+    if isinstance(tokens, bool) or not isinstance(tokens, int) or tokens < 0:
+        raise ContractBroken(f"step() must return the number of tokens it processed, not {tokens!r}")
+    return tokens
+
+
+def hashes(workload: str) -> dict[str, str | None]:
+    """SHA-256 of the workload file and of the model beside it; None when a file is not there."""
+    path = Path(workload)
+    files = (path, path.parent / "dflash_model.py")
+    return {f.name: hashlib.sha256(f.read_bytes()).hexdigest() if f.is_file() else None for f in files}
+
+
+def check_roles(roles: list[dict[str, Any]]) -> None:
+    """Refuse roles of another shape than ``{"name": str, "devices": [str], "shapes": [{}]}``."""
+    for role in roles:
+        fits = (
+            set(role) == {"name", "devices", "shapes"}
+            and isinstance(role["name"], str)
+            and _holds(role["devices"], str)
+            and _holds(role["shapes"], dict)
+        )
+        if not fits:
+            raise ParamsRefused(f'a role must be {{"name", "devices": [..], "shapes": [{{}}]}}, not {role!r}')
+    if not roles:
+        raise ParamsRefused("there must be at least one role")
+
+
+def _holds(value: Any, kind: type) -> bool:
+    return isinstance(value, list) and bool(value) and all(isinstance(item, kind) for item in value)
