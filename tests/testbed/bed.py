@@ -33,6 +33,7 @@ class Bed:
     ) -> None:
         self.folder = folder.resolve()
         self.host = Host(self.folder, address, namespace)
+        self.why_not_lxc = ""
 
     @classmethod
     def make(
@@ -42,13 +43,13 @@ class Bed:
         backend: Backend | None = None,
         namespace: str | None = None,
         address: str = "127.0.0.1",
-        max_sessions: int = 64,
+        max_sessions: int = 10,
     ) -> Bed:
         """Make a bed without containers. **Changes:** ``folder``.
 
         Args:
             backend: None = LXC when its tools are there, else namespaces.
-            max_sessions: sshd's MaxSessions; OpenSSH's own default is 10.
+            max_sessions: sshd's MaxSessions.
         """
         bed = cls(folder, namespace=namespace, address=address)
         for name in ("shapes", "rootfs", "lxc", "snapshots"):
@@ -135,10 +136,16 @@ class Bed:
         return self.host.etc / "pve" / "nodes" / node / "lxc" / f"{vmid}.conf"
 
     def start(self, *vmids: int) -> None:
-        """Start the host, then these containers."""
+        """Start the host, then these containers; in namespaces where LXC cannot start them."""
         self.host.start()
         for vmid in vmids:
-            self.pct("start", vmid)
+            done = self.pct("start", vmid, check=False)
+            if done.returncode and self.backend == "lxc":
+                self.why_not_lxc = done.stderr
+                self.set(backend="namespaces")
+                done = self.pct("start", vmid, check=False)
+            if done.returncode:
+                raise RuntimeError(f"container {vmid} does not start: {done.stderr}")
 
     def pct(self, *words: str | int, check: bool = True) -> subprocess.CompletedProcess[str]:
         """Run ``pct`` at the host's own keyboard."""

@@ -35,6 +35,7 @@ _SSHD = """\
 Port {port}
 ListenAddress {address}
 HostKey {keys}/host
+HostKey {keys}/host_ecdsa
 PidFile {folder}/run/sshd.pid
 AuthorizedKeysFile {keys}/authorized_keys
 PermitRootLogin prohibit-password
@@ -100,7 +101,7 @@ class Host:
         """Where sshd listens; chosen when the host was made."""
         return int((self.folder / "port").read_text())
 
-    def make(self, *, max_sessions: int = 64) -> None:
+    def make(self, *, max_sessions: int = 10) -> None:
         """Write keys, configuration and the stand-in. **Changes:** the bed's folder."""
         for name in ("keys", "bin", "run/lock/lxc", "log", "home", "host"):
             (self.folder / name).mkdir(parents=True, exist_ok=True)
@@ -108,6 +109,7 @@ class Host:
         make_host_etc(self.etc, NODE)
         for name in ("host", "client"):
             make_key(self.keys / name)
+        make_key(self.keys / "host_ecdsa", kind="ecdsa")
         (self.keys / "authorized_keys").write_bytes((self.keys / "client.pub").read_bytes())
         (self.folder / "port").write_text(str(_free_port(self.address, self._namespace)))
         told = {"folder": self.folder, "keys": self.keys, "port": self.port}
@@ -115,9 +117,7 @@ class Host:
         told |= {"address": self.address, "alias": NODE, "max_sessions": max_sessions}
         (self.folder / "sshd_config").write_text(_SSHD.format(**told))
         self.ssh_config.write_text(_CLIENT.format(**told))
-        kind, key = (self.keys / "host.pub").read_text().split()[:2]
-        known = f"[{self.address}]:{self.port} {kind} {key}\n"
-        (self.keys / "known_hosts").write_text(known)
+        (self.keys / "known_hosts").write_text(self.known_as())
         program = self.folder / "bin" / "pct.py"
         text = _PCT_PROGRAM.format(kit=str(_STANDIN), folder=str(self.folder))
         program.write_text(text)
@@ -159,6 +159,11 @@ class Host:
                 raise RuntimeError((self.folder / "log" / "sshd.log").read_text())
             time.sleep(0.01)
 
+    def known_as(self, name: str | None = None, key: str = "host") -> str:
+        """A line of known_hosts for one of its keys."""
+        kind, text = (self.keys / f"{key}.pub").read_text().split()[:2]
+        return f"{name or f'[{self.address}]:{self.port}'} {kind} {text}\n"
+
     @property
     def pid(self) -> int:
         """The listening sshd."""
@@ -188,10 +193,10 @@ class Host:
         return ["ip", "netns", "exec", self._namespace] if self._namespace else []
 
 
-def make_key(path: Path) -> None:
-    """A key pair without a passphrase, unless it is there already. **Changes:** ``path``."""
+def make_key(path: Path, *, kind: str = "ed25519", passphrase: str = "") -> None:
+    """A key pair, unless it is there already. **Changes:** ``path``."""
     if not path.exists():
-        argv = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", path.name, "-f", str(path)]
+        argv = ["ssh-keygen", "-q", "-t", kind, "-N", passphrase, "-C", path.name, "-f", path]
         subprocess.run(argv, check=True)
 
 

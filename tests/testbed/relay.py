@@ -58,6 +58,8 @@ class Relay:
 
     def close(self) -> None:
         """End everything."""
+        with suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)  # wakes the thread that waits in accept
         self._listener.close()
         self._open.set()
         self.cut()

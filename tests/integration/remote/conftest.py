@@ -1,0 +1,68 @@
+"""One test bed for all tests of the way to a container; see ``tests/testbed``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from helpers.reach.ssh import Host
+from helpers.reach.ssh_settings import resolve
+from tests.testbed import Bed
+from tests.testbed.relay import Relay
+
+RUNNING, STOPPED, UNPRIVILEGED, WITH_BIND_MOUNT = 100, 101, 103, 105
+
+
+@pytest.fixture(scope="session")
+def bed(tmp_path_factory) -> Iterator[Bed]:
+    """Containers 100 (running), 101 (stopped), 103 (unprivileged, running), 105 (bind mount)."""
+    folder = tmp_path_factory.mktemp("bed")
+    for parent in (folder, folder.parent):
+        parent.chmod(0o755)  # an unprivileged container's root must get through
+    made = Bed.make(folder)
+    for vmid in (RUNNING, STOPPED):
+        made.add_container(vmid)
+    made.add_container(UNPRIVILEGED, unprivileged=True)
+    made.add_container(WITH_BIND_MOUNT, settings="mp0: /srv/data,mp=/data\n")
+    try:
+        made.start(RUNNING, UNPRIVILEGED)
+        yield made
+    finally:
+        made.stop()
+
+
+@pytest.fixture
+def host(bed) -> Iterator[Host]:
+    """The bed's host, reached the way a person's ssh would reach it."""
+    made = Host(resolve("pve", config=bed.host.ssh_config), dead_after_s=6)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def relay(bed) -> Iterator[Relay]:
+    """A wire to the bed's sshd that can be cut and frozen."""
+    made = Relay((bed.host.address, bed.host.port))
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def wired(bed, relay, tmp_path) -> Iterator[Host]:
+    """The same host, at the other end of that wire."""
+    made = Host(resolve("pve", config=config_through(bed, relay.port, tmp_path)), dead_after_s=3)
+    yield made
+    made.close()
+
+
+def config_through(bed: Bed, port: int, folder: Path, further: str = "") -> Path:
+    """An ssh configuration that reaches the bed's host at another port."""
+    known = folder / "known_hosts"
+    known.write_text(bed.host.known_as("wired"))
+    path = folder / "ssh_config"
+    text = bed.host.ssh_config.read_text().replace(f"Port {bed.host.port}", f"Port {port}")
+    text = text.replace(str(bed.host.keys / "known_hosts"), str(known))
+    path.write_text(text + "  HostKeyAlias wired\n  ConnectTimeout 3\n" + further)
+    return path
