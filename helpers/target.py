@@ -40,6 +40,27 @@ class SandboxReach(_Declared):
     root: str = Field(default=str(DEFAULT_SANDBOX_ROOT), description="the sandbox's folder")
 
 
+class PctReach(_Declared):
+    """The container lives on a Proxmox host: reached by ssh, entered by pct."""
+
+    kind: Literal["pct"]
+    host: str = Field(
+        pattern=r"^[A-Za-z0-9][A-Za-z0-9._:-]*$", description="alias or address, as ssh knows it"
+    )
+    user: str | None = Field(default=None, description="None = as the ssh configuration says")
+    port: int | None = Field(default=None, ge=1, le=65535, description="None = as ssh says")
+    ssh_config: str | None = Field(default=None, description="None = ~/.ssh/config")
+    vmid: int = Field(ge=100, le=999_999_999)
+    hostname: str = Field(description="what the container calls itself")
+    environment: dict[str, str] = Field(
+        default_factory=dict, description="variables of every command in the container; no secrets"
+    )
+    staging: AbsolutePath = Field(
+        default="/var/lib/recover-runbooks",
+        description="folder in the container for jobs and files on their way",
+    )
+
+
 class Identity(_Declared):
     """What proves that the container reached is the one meant."""
 
@@ -141,7 +162,7 @@ class Target(_Declared):
 
     name: str = Field(pattern=r"^[a-z0-9][a-z0-9_-]*$")
     description: str = ""
-    reach: SandboxReach
+    reach: SandboxReach | PctReach = Field(discriminator="kind")
     identity: Identity
     environment: Environment
     sources: Sources

@@ -9,6 +9,7 @@ import os
 import shutil
 from pathlib import Path
 
+UNPRIVILEGED_ROOT = 100000
 # What programs need of /etc and what does not say who the machine is.
 _BORROWED = (
     "ld.so.cache",
@@ -81,6 +82,8 @@ def make_host_etc(etc: Path, node: str) -> None:
     (etc / "passwd").write_text(_HOST_PASSWD)
     (etc / "shadow").write_text("root:*:19000:0:99999:7:::\n")  # without it root counts as locked
     (etc / "group").write_text("root:x:0:\nsshd:x:101:\ntty:x:5:\nnogroup:x:65534:\n")
+    for name in ("subuid", "subgid"):  # what an unprivileged container's users may be on the host
+        (etc / name).write_text(f"root:{UNPRIVILEGED_ROOT}:65536\n")
     (etc / "pve" / "nodes" / node / "lxc").mkdir(parents=True, exist_ok=True)
 
 

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import shutil
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from helpers.reach.container import Observer
+from helpers.reach.pct import PctContainer
+from helpers.reach.quoting import Meant
 from helpers.reach.ssh import Host
 from helpers.reach.ssh_settings import resolve
 from tests.testbed import Bed
@@ -16,11 +21,10 @@ RUNNING, STOPPED, UNPRIVILEGED, WITH_BIND_MOUNT = 100, 101, 103, 105
 
 
 @pytest.fixture(scope="session")
-def bed(tmp_path_factory) -> Iterator[Bed]:
+def bed() -> Iterator[Bed]:
     """Containers 100 (running), 101 (stopped), 103 (unprivileged, running), 105 (bind mount)."""
-    folder = tmp_path_factory.mktemp("bed")
-    for parent in (folder, folder.parent):
-        parent.chmod(0o755)  # an unprivileged container's root must get through
+    # Not in pytest's own folder: an unprivileged container's root must get through to its files.
+    folder = Path(tempfile.mkdtemp(prefix="bed-"))
     made = Bed.make(folder)
     for vmid in (RUNNING, STOPPED):
         made.add_container(vmid)
@@ -31,6 +35,7 @@ def bed(tmp_path_factory) -> Iterator[Bed]:
         yield made
     finally:
         made.stop()
+        shutil.rmtree(folder)
 
 
 @pytest.fixture
@@ -66,3 +71,17 @@ def config_through(bed: Bed, port: int, folder: Path, further: str = "") -> Path
     text = text.replace(str(bed.host.keys / "known_hosts"), str(known))
     path.write_text(text + "  HostKeyAlias wired\n  ConnectTimeout 3\n" + further)
     return path
+
+
+def pct_container(
+    bed: Bed, host: Host, vmid: int, observer: Observer | None = None
+) -> PctContainer:
+    """A container of the bed, known by its host name and its machine-id."""
+    meant = Meant(f"ct{vmid}", "/etc/machine-id", bed.machine_id(vmid))
+    return PctContainer(f"container {vmid}", host, vmid, meant=meant, observer=observer)
+
+
+@pytest.fixture
+def container(bed, host) -> PctContainer:
+    """The running, privileged one."""
+    return pct_container(bed, host, RUNNING)
