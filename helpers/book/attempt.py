@@ -48,16 +48,24 @@ OnProgress = Callable[[Progress], None]
 
 @dataclass(frozen=True)
 class Failure:
-    """Why a notebook did not come to its end."""
+    """Why a notebook did not come to its end.
+
+    Attributes:
+        outcome: the kind of end.
+        ename: its name, for instance an exception's.
+        evalue: the sentence that goes with it.
+        details: further lines for the reader of the notebook.
+    """
 
     outcome: Outcome
     ename: str
     evalue: str
+    details: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class FailedCell:
-    """Which cell a failure belongs to: its index in the notebook as executed, its id and first tag."""
+    """Which cell ended a notebook: its index in the notebook as executed, its id and first tag."""
 
     index: int
     cell_id: str | None
@@ -66,7 +74,7 @@ class FailedCell:
 
 @dataclass
 class Attempt:
-    """See the module's head. The engine fills in what is below ``stops``.
+    """See the module's head.
 
     Attributes:
         notebook: the notebook's name without its ending.
@@ -77,6 +85,17 @@ class Attempt:
         kernel_env: variables for the kernel, besides this process's own.
         kernel_cwd: the kernel's working directory.
         prestart_next: start the next notebook's kernel as soon as this one's is up.
+        failure: why it did not come to its end; None = it did, or has not yet.
+        failed_cell: the cell in which that was.
+        cells_run: how many code cells were started.
+        cells_total: how many there are to run.
+        finished: the engine has closed the notebook.
+        saved: the notebook on disk is the one in memory.
+        save_errors: what could not be recorded, each once.
+        note: what is going on besides the cell, for the live line.
+        unsaved: what could not be recorded just now, for the live line.
+        started_at: when the attempt began, UTC.
+        started_s: the same by a clock that never steps back.
     """
 
     notebook: str
@@ -92,9 +111,11 @@ class Attempt:
     failed_cell: FailedCell | None = None
     cells_run: int = 0
     cells_total: int = 0
-    save_errors: list[str] = field(default_factory=list)
+    finished: bool = False
     saved: bool = False
+    save_errors: list[str] = field(default_factory=list)
     note: str = ""
+    unsaved: str = ""
     started_at: datetime = field(default_factory=lambda: datetime.now(UTC))
     started_s: float = field(default_factory=time.monotonic)
 
@@ -106,7 +127,10 @@ class Attempt:
     def tell(self, label: str, cell_elapsed_s: float) -> None:
         """Report where the execution is.
 
-        A listener that fails (its terminal is gone, say) is dropped: watching must not stop a recovery.
+        A listener that fails (its terminal is gone, say) is dropped: watching must not stop a
+        recovery.
+
+        **Runs on:** operator. **Changes:** nothing.
         """
         if self.on_progress is None:
             return
@@ -117,7 +141,7 @@ class Attempt:
             label=label,
             elapsed_s=self.elapsed_s,
             cell_elapsed_s=cell_elapsed_s,
-            note=self.note,
+            note="; ".join(filter(None, (self.note, self.unsaved))),
         )
         try:
             self.on_progress(progress)
@@ -126,8 +150,11 @@ class Attempt:
             _log.exception("the progress listener failed and is no longer called")
 
     def could_not_save(self, what: str) -> None:
-        """Keep and report that something could not be recorded; the execution goes on."""
-        self.note = f"not saved: {what}"
+        """Keep and report that something could not be recorded; the execution goes on.
+
+        **Runs on:** operator. **Changes:** nothing.
+        """
+        self.unsaved = f"not saved: {what}"
         if what not in self.save_errors:
             self.save_errors.append(what)
             _log.error("could not be recorded, the execution goes on: %s", what)

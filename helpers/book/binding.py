@@ -6,6 +6,7 @@ what a stage does.
 
 from __future__ import annotations
 
+import getpass
 import hashlib
 import os
 import re
@@ -18,14 +19,13 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from pydantic import TypeAdapter, ValidationError
-
 from helpers.book.rooms import STAGES, Find, Judge, StageKind
 from helpers.errors import ParameterError
 from helpers.plan import Change
 from helpers.reach.command import CommandResult
 from helpers.reach.container import Container
 from helpers.reach.local import LocalContainer
+from helpers.record.atomic import write_atomic
 from helpers.record.run_folder import RunFolder
 from helpers.recover.work import Room, Work
 from helpers.target import Target, find_target, load_target
@@ -138,7 +138,9 @@ def bind(
             f"The run {folder.asked.run_id} was started for another target, or the target file has changed.",
             hint="Start a new run: leave `run` at None.",
         )
-    container = LocalContainer(f"{declared.name} (a folder of this machine)", _observer(name, folder))
+    container = LocalContainer(
+        f"{declared.name} (a folder of this machine)", _observer(name, folder)
+    )
     work = Work(
         container=container,
         target=declared,
@@ -154,8 +156,6 @@ def bind(
 
 def asked(target: str, stages: tuple[str, ...], *, mode: str, approved: bool) -> dict[str, Any]:
     """The fields of ``run.json`` for a run on this machine. **Runs on:** operator. **Changes:** nothing."""
-    import getpass
-
     declared = load_target(target)
     return {
         "mode": mode,
@@ -174,14 +174,17 @@ def asked(target: str, stages: tuple[str, ...], *, mode: str, approved: bool) ->
 def _check_types(name: str, target: object, run: object) -> None:
     if name not in STAGES:
         raise ParameterError(f"There is no stage {name!r}.", hint=f"Stages: {', '.join(STAGES)}.")
-    for label, value, kind in (("target", target, str), ("run", run, str | None)):
-        try:
-            TypeAdapter(kind).validate_python(value, strict=True)
-        except ValidationError as error:
-            raise ParameterError(
-                f"The parameter {label} must be {getattr(kind, '__name__', kind)}, not {value!r}.",
-                hint="Correct it in the parameters cell or on the command line.",
-            ) from error
+    if not isinstance(target, str):
+        raise _wrong_type("target", "a text", target)
+    if not (run is None or isinstance(run, str)):
+        raise _wrong_type("run", "a text or None", run)
+
+
+def _wrong_type(parameter: str, wanted: str, value: object) -> ParameterError:
+    return ParameterError(
+        f"The parameter {parameter} must be {wanted}, not {value!r}.",
+        hint="Correct it in the parameters cell or on the command line.",
+    )
 
 
 def _versions() -> dict[str, str]:
@@ -200,8 +203,6 @@ def _runbooks_commit() -> str | None:
 
 
 def _keeper(folder: RunFolder) -> Callable[[str, str], None]:
-    from helpers.record.atomic import write_atomic
-
     def keep(name: str, content: str) -> None:
         write_atomic(folder.path / "evidence" / name, content)
 

@@ -12,7 +12,9 @@ from typing import Any
 
 from helpers.errors import PreconditionFailed
 
-Cell = Any  # an nbformat.NotebookNode: attributes over JSON, untyped in its own library
+# Both are an nbformat.NotebookNode: attributes over JSON, untyped in its own library.
+Notebook = Any
+Cell = Any
 
 _UNSEEN = re.compile(
     r"^\s*(?:[\w.,\s]+=\s*)?!"  # !command, names = !command
@@ -23,7 +25,7 @@ _UNSEEN = re.compile(
 _INJECTED = "injected-parameters"
 
 
-def is_runbook(notebook: Cell) -> bool:
+def is_runbook(notebook: Notebook) -> bool:
     """Whether a notebook is one of ours: it has a cell tagged ``bind``, which opens a stage."""
     return any("bind" in cell.metadata.get("tags", []) for cell in notebook.cells)
 
@@ -53,11 +55,11 @@ def labels(cells: list[Cell]) -> list[str]:
     return found
 
 
-def refuse_unseen_failures(notebook: Cell) -> None:
+def refuse_unseen_failures(notebook: Notebook) -> None:
     """Refuse cells whose failure nobody would see.
 
-    IPython goes on after ``!command`` and ``%%bash`` whatever the command's exit code was, so no record of
-    such a cell can be trusted.
+    IPython goes on after ``!command`` and ``%%bash`` whatever the command's exit code was, so no
+    record of such a cell can be trusted.
 
     **Runs on:** operator. **Changes:** nothing.
 

@@ -13,11 +13,19 @@ from typing import Literal
 
 from filelock import FileLock, Timeout
 
-from helpers.book.binding import BATCH_VARIABLE, RUNBOOKS, RUNS_VARIABLE, asked, parameters_of, runs_root
-from helpers.book.engine import drop_prestarted, signals_interrupt
+from helpers.book.binding import (
+    BATCH_VARIABLE,
+    RUNBOOKS,
+    RUNS_VARIABLE,
+    asked,
+    parameters_of,
+    runs_root,
+)
+from helpers.book.kernels import drop_prestarted
 from helpers.book.execution import Execution, Progress, execute
 from helpers.book.parameters import check_parameters
 from helpers.book.rooms import STAGES
+from helpers.book.signals import signals_interrupt
 from helpers.errors import ParameterError, PreconditionFailed
 from helpers.record.outcome import outcome_of
 from helpers.record.report import write_report
@@ -113,7 +121,7 @@ def _execute_all(folder: RunFolder, target: str, apply: bool, watch: Watch) -> N
             _source(stage),
             folder.notebook(stage),
             parameters_of(stage, target, folder.path, apply=apply),
-            on_progress=lambda at, stage=stage: watch(StageEvent("at", stage, progress=at)),
+            on_progress=_placed(stage, watch),
             spill_folder=folder.path / "logs" / stage,
             cell_timeout_s=CELL_TIMEOUT_S,
             kernel_env={BATCH_VARIABLE: "1", RUNS_VARIABLE: str(folder.path.parent)},
@@ -124,6 +132,10 @@ def _execute_all(folder: RunFolder, target: str, apply: bool, watch: Watch) -> N
         if record.state is StageState.INTERRUPTED:
             return
         stopped = stopped or not _may_go_on(record, planning)
+
+
+def _placed(stage: str, watch: Watch) -> Callable[[Progress], None]:
+    return lambda progress: watch(StageEvent("at", stage, progress=progress))
 
 
 def _may_go_on(record: StageRecord, planning: bool) -> bool:

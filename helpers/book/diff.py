@@ -27,7 +27,7 @@ def diff_view(title: str, unified_diff: str) -> View:
         )
     goes = sum(line.startswith("-") and not line.startswith("--- ") for line in lines)
     comes = sum(line.startswith("+") and not line.startswith("+++ ") for line in lines)
-    head = f"{title}: {goes} line{'s' * (goes != 1)} go, {comes} come"
+    head = f"{title} (−{goes}, +{comes} lines)"
     shown = [shortened(visible(line), _CHARACTERS_SHOWN) for line in lines[:_LINES_SHOWN]]
     style = "font-family:ui-monospace,Menlo,Consolas,monospace;font-size:88%;line-height:1.45"
     body = f'<pre style="{style};margin:6px 0;overflow-x:auto">{"".join(map(_line, shown))}</pre>'

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from helpers.book import panel
+from pathlib import Path
+
 from helpers.book.binding import bind
+from helpers.book.live import write_live
+from helpers.book.progress import Progress
 from helpers.book.stage import Stage
 from helpers.errors import ParameterError
 
@@ -30,6 +33,14 @@ def open_stage(name: str, *, target: str, run: str | None, apply: bool) -> Stage
             f"The parameter apply must be True or False, not {apply!r}.",
             hint="Correct it in the parameters cell or on the command line.",
         )
-    live = panel.Progress(name)
-    binding = bind(name, target=target, run=run, say=live.say)
-    return Stage(binding, apply=apply, live=live)
+    line = Progress(name)
+    watched: list[Path] = []  # filled once the run folder is known
+
+    def say(what: str, fraction: float | None = None) -> None:
+        line.say(what, fraction)
+        for folder in watched:
+            write_live(folder, what if fraction is None else f"{what} ({fraction:.0%})")
+
+    binding = bind(name, target=target, run=run, say=say)
+    watched.append(binding.folder.path)
+    return Stage(binding, apply=apply, live=line)

@@ -1,9 +1,10 @@
 """What a cell printed: short enough for the notebook, whole in a file.
 
-A notebook with fifty megabytes of output cannot be opened, and a progress bar prints a line a thousand
-times. Here consecutive chunks of a stream become one output, a line overwritten by carriage returns is kept
-as a terminal would show it, and of long output the head and the tail stay; everything takes time linear in
-what was printed. This room must not know kernels or how notebooks are saved.
+A notebook with fifty megabytes of output cannot be opened, and a progress bar prints a line a
+thousand times. Here consecutive chunks of a stream become one output, a line overwritten by
+carriage returns is kept as a terminal would show it, and of long output the head and the tail stay;
+everything takes time linear in what was printed. This room must not know kernels or how notebooks
+are saved.
 """
 
 from __future__ import annotations
@@ -13,10 +14,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from helpers.book import fast_import  # noqa: F401  # must come before nbformat
-from helpers.book.spill import SpillFile
+from nbformat.v4 import new_output
 
-from nbformat.v4 import new_output  # isort: skip  # see above
+from helpers.book.spill import SpillFile
 
 Output = Any  # an nbformat.NotebookNode, untyped in its own library
 
@@ -64,7 +64,7 @@ class KeptText:
         self._overwrite(rest)
 
     def render(self, marker: Callable[[int], str]) -> str:
-        """The text kept, with ``marker(omitted characters)`` between its ends when something is left out."""
+        """The text kept; ``marker(how many)`` stands where characters are left out."""
         middle = marker(self.omitted_chars) if self.omitted_chars else ""
         return "".join([*self._head, middle, *self._tail, *self._line])
 
@@ -146,14 +146,14 @@ class CellOutput:
             self._spill.must_exist()
 
     def render(self) -> None:
-        """Put what was printed so far into the notebook's outputs and, when it is long, onto the disk."""
+        """Put what was printed so far into the outputs and, when it is long, onto the disk."""
         for stream in self._open:
             stream.output["text"] = stream.text.render(self._marker)
         if self._spill:
             self._spill.flush()
 
     def close(self, outputs: list[Output]) -> None:
-        """The cell has ended: render, and make displays short and readable without a widget extension."""
+        """The cell has ended: render, and make displays short and readable without widgets."""
         self.render()
         for output in outputs:
             if "data" in output:
@@ -174,8 +174,10 @@ class CellOutput:
             text = KeptText(FEW_CHARS, FEW_CHARS)
         else:
             text = KeptText(HEAD_CHARS, TAIL_CHARS)
-        stream = _Stream(new_output("stream", name=name, text=""), text)
-        outputs.append(stream.output)
+        # nbformat says that it is typed and leaves its functions without types.
+        output = new_output("stream", name=name, text="")  # type: ignore[no-untyped-call]
+        stream = _Stream(output, text)
+        outputs.append(output)
         self._open.append(stream)
         return stream
 

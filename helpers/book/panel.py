@@ -7,6 +7,7 @@ how anything was found out, nor write anything down.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from urllib.parse import quote
 
 from pydantic import JsonValue
 
@@ -128,7 +129,9 @@ def plan_view(plan: Plan) -> View:
     pieces = [head]
     if count:
         rows = [_change_row(number, change) for number, change in enumerate(plan.changes, 1)]
-        pieces.append(table("Plan", ("change", "where", "before → after", "undo"), rows))
+        shown = table("Plan", ("change", "before → after", "undo"), rows)
+        # In a terminal an undo must be a line to copy, so there is no table around it.
+        pieces.append(Piece("\n".join(_change_lines(rows)), shown.html))
     if plan.measures:
         pieces.append(paragraph(plain("Measured without changing anything:")))
         pieces.append(listing([plain(measure) for measure in plan.measures]))
@@ -143,7 +146,7 @@ def verdict_view(verdict: Verdict) -> View:
 
     **Runs on:** operator. **Changes:** nothing.
     """
-    said = joined([status_chip(verdict.status), plain(verdict_sentence(verdict))])
+    said = joined([_status_word(verdict.status), plain(verdict_sentence(verdict))], " — ")
     worst_first = sorted(verdict.checks, key=lambda check: -check.status.severity)
     pieces = [banner(said, TONES[verdict.status])]
     if worst_first:
@@ -191,13 +194,14 @@ def banner_view(stage: str, status: Status, summary: str, next_notebook: str | N
         summary: one sentence.
         next_notebook: file name beside this notebook; None after the last.
     """
-    said = joined([strong(stage), status_chip(status), plain(summary)])
+    said = joined([strong(stage), _status_word(status), plain(summary)], " — ")
     if next_notebook is None:
         return view(banner(said, TONES[status]))
+    name = plain(next_notebook)
+    address = quote(next_notebook)  # a name is never a scheme
     link = Piece(
-        f"Next: {next_notebook}",
-        f'Next: <a href="{plain(next_notebook).html}" style="color:inherit">'
-        f"{plain(next_notebook).html}</a>",
+        f"Next: {name.text}",
+        f'Next: <a href="{address}" style="color:inherit">{name.html}</a>',
     )
     return view(banner(joined([said, link], "\n"), TONES[status]))
 
@@ -213,6 +217,11 @@ def note_view(sentence: str) -> View:
 def status_chip(status: Status) -> Piece:
     """A status as symbol and word."""
     return chip(f"{status.symbol} {status.value}", TONES[status])
+
+
+def _status_word(status: Status) -> Piece:
+    """The same within a banner, which already has the colours."""
+    return strong(f"{status.symbol} {status.value}")
 
 
 def verdict_sentence(verdict: Verdict) -> str:
@@ -250,11 +259,18 @@ def _check_row(check: Check, *, meant: bool) -> list[Piece]:
 def _change_row(number: int, change: Change) -> list[Piece]:
     after = chip(LATER, Tone.QUIET) if change.after == LATER else plain(change.after)
     return [
-        plain(f"{number}. {change.what}"),
-        code(change.where),
+        joined([plain(f"{number}. {change.what}"), code(change.where)], "\n"),
         joined([plain(change.before), plain("→"), after]),
         code(change.undo),
     ]
+
+
+def _change_lines(rows: Iterable[Sequence[Piece]]) -> Iterable[str]:
+    for what_where, before_after, undo in rows:
+        what, _, where = what_where.text.partition("\n")
+        yield f"{what}: {where}"
+        yield f"     now → then: {before_after.text}"
+        yield f"     undo:       {undo.text}"
 
 
 def _heading_value(name: str, value: str) -> Piece:

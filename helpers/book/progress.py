@@ -129,7 +129,7 @@ def progress_view(what: str, fraction: float | None, elapsed_s: float) -> View:
     elapsed = seconds_text(elapsed_s)
     if fraction is None:
         return View(f"… {what} — {elapsed}", f"<div>… {html.escape(what)} — {elapsed}</div>")
-    percent = f"{fraction * 100:.0f} %"
+    percent = f"{fraction:.0%}"
     bar = (
         '<span style="display:inline-block;width:180px;height:8px;border-radius:4px;'
         'background-color:rgba(128,128,128,.3);vertical-align:middle;margin-right:10px">'

@@ -21,7 +21,9 @@ class ReportRoom:
         records = [r for r in self._folder.stage_records() if r.name != _STAGE]
         ran = [r.name for r in records if r.state is not StageState.PENDING]
         return {
-            "stages": [{"stage": r.name, "state": r.state.value, "summary": r.summary} for r in records],
+            "stages": [
+                {"stage": r.name, "state": r.state.value, "summary": r.summary} for r in records
+            ],
             "stages_without_evidence": [s for s in ran if self._folder.evidence(s) is None],
             "journal_problems": list(self._folder.journal.problems()),
             "journal_head": self._folder.journal.head(),

@@ -1,8 +1,8 @@
 """Ctrl-C, SIGTERM and SIGHUP as one polite request to stop.
 
-A signal handler that raises can cut a save or a kernel's start in two. While a notebook is executed the
-handlers only count, and the execution looks at the count ten times a second. This room must not know what
-is being stopped.
+A signal handler that raises can cut a save or a kernel's start in two. While a notebook is executed
+the handlers only count, and the execution looks at the count ten times a second. This room must not
+know what is being stopped.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class StopRequests:
         return "Ctrl-C" if self.first is signal.SIGINT else self.first.name
 
     def ask(self, number: int) -> None:
-        """Count one request. The third raises: whoever asks three times has seen that asking is no use."""
+        """Count one request. The third raises: whoever asks three times has seen it is no use."""
         self.count += 1
         self.first = self.first or signal.Signals(number)
         if self.count >= _PATIENCE:
@@ -73,10 +73,10 @@ def _interrupt(number: int, _frame: FrameType | None) -> None:
 
 @contextmanager
 def _handling(handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
-    """Install one handler. Only the main thread may; elsewhere signals are the main thread's business.
+    """Install one handler. Only the main thread may; in another, nothing is installed.
 
-    A signal that is ignored stays ignored: ``nohup`` and background jobs mean it. So does one that was taken
-    by something other than Python (None), which could not be put back.
+    A signal that is ignored stays ignored: ``nohup`` and background jobs mean it. So does one that
+    was taken by something other than Python (None), which could not be put back.
     """
     before = {}
     if threading.current_thread() is threading.main_thread():

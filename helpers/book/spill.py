@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from io import TextIOWrapper
 from pathlib import Path
 
@@ -107,8 +108,6 @@ class SpillFile:
         self._held, self._held_chars = [], 0
         self._report(f"the whole output of {self._stem}: {error}")
         if self._file:
-            try:
+            with suppress(OSError):  # closing flushes, which is what has just failed
                 self._file.close()
-            except OSError:  # closing flushes, which is what has just failed
-                pass
             self._file = None

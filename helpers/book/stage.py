@@ -15,7 +15,10 @@ from datetime import UTC, datetime
 from typing import Any
 
 from helpers.book import panel, pictures
+from helpers.book.approval import offer_approval
 from helpers.book.binding import Binding
+from helpers.book.progress import Progress
+from helpers.book.view import View
 from helpers.errors import (
     CommandTimedOut,
     NeedsApproval,
@@ -43,7 +46,7 @@ class Stage:
         live: the progress line of whatever phase is going on.
     """
 
-    def __init__(self, binding: Binding, *, apply: bool, live: panel.Progress) -> None:
+    def __init__(self, binding: Binding, *, apply: bool, live: Progress) -> None:
         self._binding = binding
         self._live = live
         self._started = time.monotonic()
@@ -58,11 +61,13 @@ class Stage:
         """What is known so far, as it stands in the run folder."""
         return self._evidence
 
-    def _repr_mimebundle_(self, **_: object) -> dict[str, str]:  # IPython passes include/exclude here
+    def _repr_mimebundle_(
+        self, **_: object
+    ) -> dict[str, str]:  # IPython passes include/exclude here
         how = "APPLY" if self._approval else "DRY RUN: nothing changes until the plan is approved"
         return panel.header_view({**self._binding.heading(), "mode": how})._repr_mimebundle_()
 
-    def look(self) -> panel.View:
+    def look(self) -> View:
         """Find out how it is now. **Runs on:** container. **Changes:** nothing."""
         with self._phase("look"):
             self._evidence["facts"] = self._binding.room.look(self._binding.work)
@@ -70,29 +75,29 @@ class Stage:
             self._save()
         return pictures.facts(self._binding.name, self._evidence)
 
-    def findings(self) -> panel.View:
+    def findings(self) -> View:
         """What is wrong, said as checks of the facts. **Changes:** nothing."""
         return panel.checks_view("What is wrong now", self._findings())
 
-    def show(self, picture: str) -> panel.View:
+    def show(self, picture: str) -> View:
         """One thing of this stage worth looking at, by name. **Changes:** nothing.
 
         Raises:
             ParameterError: this stage has no picture of that name.
         """
-        return pictures.show(self._binding.name, picture, self._evidence, self._binding.target)
+        return pictures.show(self._binding.name, picture, self._evidence, self._binding.folder)
 
-    def plan(self) -> panel.View:
+    def plan(self) -> View:
         """What would be changed, each with its undo. **Changes:** nothing."""
         with self._phase("plan"):
             plan = self._make_plan()
             self._event("plan", plan_hash=plan.hash, changes=len(plan.changes))
             self._save()
         if plan.changes and not self._approval and not self._binding.batch:
-            panel.offer_approval(plan, self._approve)
+            offer_approval(plan, self._approve)
         return panel.plan_view(plan)
 
-    def act(self) -> panel.View:
+    def act(self) -> View:
         """Make the planned changes when they are approved, then measure.
 
         **Runs on:** container. **Changes:** what the plan says, and only when approved; a plan that has
@@ -104,7 +109,9 @@ class Stage:
         if self._evidence["applied"]:
             return panel.note_view("Already done in this notebook; nothing was done twice.")
         if self._plan.changes and not self._approval:
-            return panel.note_view("Not approved: nothing was changed. Approve the plan above to go on.")
+            return panel.note_view(
+                "Not approved: nothing was changed. Approve the plan above to go on."
+            )
         if self._binding.planning:
             return panel.note_view("This is a plan: nothing is measured or changed.")
         with self._phase("act"):
@@ -116,7 +123,7 @@ class Stage:
             self._save()
         return pictures.measured(self._binding.name, self._evidence)
 
-    def judge(self) -> panel.View:
+    def judge(self) -> View:
         """Compare what was found with what is declared. **Changes:** nothing."""
         with self._phase("judge"):
             found = self._verdict()
@@ -126,7 +133,7 @@ class Stage:
             self._save()
         return panel.verdict_view(found)
 
-    def close(self) -> panel.View:
+    def close(self) -> View:
         """Seal the stage's evidence; raise when it did not pass, so that the chain stops here.
 
         **Runs on:** operator. **Changes:** the run folder.
@@ -150,18 +157,26 @@ class Stage:
                     summary, verdict=found, hint=_ROLL_BACK, changed=self._changed()
                 )
         self._end(state, summary)
-        return panel.banner_view(self._binding.name, found.status, summary, self._binding.next_notebook())
+        return panel.banner_view(
+            self._binding.name, found.status, summary, self._binding.next_notebook()
+        )
 
     def _state(self, found: Verdict) -> tuple[StageState, str]:
         plan, deciding = self._plan, found.deciding
         if plan and plan.changes and not self._evidence["applied"]:
             count = len(plan.changes)
-            return StageState.NEEDS_APPROVAL, f"{count} change{'s' * (count > 1)} planned, none made."
+            return (
+                StageState.NEEDS_APPROVAL,
+                f"{count} change{'s' * (count > 1)} planned, none made.",
+            )
         if self._binding.planning:
             return StageState.SKIPPED, "Nothing to change; not measured in a plan."
         if found.status.good:
             done = len(plan.changes) if plan else 0
-            return StageState.PASSED, f"{done} changes made." if done else "Nothing had to be changed."
+            return (
+                StageState.PASSED,
+                f"{done} changes made." if done else "Nothing had to be changed.",
+            )
         name = deciding.name if deciding else "no check at all"
         meaning = deciding.meaning if deciding else "nothing was measured"
         state = StageState.UNKNOWN if found.status is Status.UNKNOWN else StageState.FAILED
@@ -192,7 +207,9 @@ class Stage:
             )
         assert self._approval is not None
         self._evidence["approval"] = {**self._approval, "plan_hash": now.hash}
-        self._event("approval", plan_hash=now.hash, by=self._approval["by"], how=self._approval["how"])
+        self._event(
+            "approval", plan_hash=now.hash, by=self._approval["by"], how=self._approval["how"]
+        )
         return now
 
     def _approve(self) -> None:
@@ -215,7 +232,9 @@ class Stage:
     def _begin(self) -> None:
         self._open = True
         self._started = time.monotonic()
-        self._event("stage_started", pid=os.getpid(), notebook_sha256=self._binding.notebook_sha256())
+        self._event(
+            "stage_started", pid=os.getpid(), notebook_sha256=self._binding.notebook_sha256()
+        )
 
     @contextmanager
     def _phase(self, phase: str) -> Iterator[None]:
@@ -261,7 +280,9 @@ class Stage:
         status = Verdict.model_validate(verdict).status.value if verdict else None
         elapsed_s = round(time.monotonic() - self._started, 3)
         self._save()
-        self._event("stage_ended", state=state.value, elapsed_s=elapsed_s, summary=summary, verdict=status)
+        self._event(
+            "stage_ended", state=state.value, elapsed_s=elapsed_s, summary=summary, verdict=status
+        )
         self._open = False
 
     def _event(self, event: str, **fields: Any) -> None:

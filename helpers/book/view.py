@@ -53,7 +53,10 @@ _COLOURS = {
 _LINE = "1px solid rgba(128,128,128,.35)"
 _CELL = f"text-align:left;vertical-align:top;padding:5px 14px 5px 0;border:0;border-bottom:{_LINE}"
 _WRAP = "white-space:normal;overflow-wrap:anywhere"
-_CODE = "font-family:ui-monospace,Menlo,Consolas,monospace;font-size:92%;background:transparent"
+_CODE = (
+    "font-family:ui-monospace,Menlo,Consolas,monospace;font-size:92%;font-weight:400;"
+    "padding:0;background:transparent"
+)
 
 
 @dataclass(frozen=True)
@@ -61,7 +64,7 @@ class View:
     """What a cell shows.
 
     Attributes:
-        text: for a terminal, at most 100 columns wide.
+        text: for a terminal; tables are at most 100 columns wide, sentences one line.
         html: a fragment without JavaScript, everything in it escaped.
         png: the same as a picture, for readers that drop HTML; None when it is not a picture.
     """

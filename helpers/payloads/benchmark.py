@@ -1,8 +1,9 @@
 """A short throughput measurement in training's own thread layout.
 
-One process, one thread for each device entry of each role, all started at once; each builds its own steps (one for
-each shape, taken in turn) and takes its own first ones, as training does.  When every thread has its first steps
-behind it and the warm-up is over, tokens are counted for ``seconds``.  A device is synchronised after each step.
+One process, one thread for each device entry of each role, all started at once; each builds its own
+steps (one for each shape, taken in turn) and takes its own first ones, as training does.  When
+every thread has its first steps behind it and the warm-up is over, tokens are counted for
+``seconds``.  A device is synchronised after each step.
 
 Parameters (JSON):
 
@@ -10,33 +11,38 @@ Parameters (JSON):
 - ``roles``: ``[{"name", "devices": [str], "shapes": [{}]}]``
 - ``torch_threads``: for ``torch.set_num_threads`` (default 1)
 - ``seconds``: length of the measured window (default 15)
-- ``warmup_seconds``, ``warmup_steps``: discarded after the first steps: at least so long, and at least so many
-  steps of every thread (default 3 s, 3 steps)
+- ``warmup_seconds``, ``warmup_steps``: discarded after the first steps: at least so long, and at
+  least so many steps of every thread (default 3 s, 3 steps)
 - ``counted_role``: whose tokens are the throughput (default: the last role)
 
 **Changes:** the compile cache where it is not warm, and whatever the workload itself writes.
 
-``measured``; what was not reached stays null.  A thread that raises ends the measurement at once: its
-``error`` is set, ``errors`` has the traceback under ``threads[i]``, ``tok_per_s`` is null, exit code 0. ::
+``measured``; what was not reached stays null.  A thread that raises ends the measurement at once:
+its ``error`` is set, ``errors`` has the traceback under ``threads[i]``, ``tok_per_s`` is null, exit
+code 0. ::
 
-    {torch: {version, git_version, cuda, hip}, environment: {}, cpu_model, files: {name: sha256|null},
-     devices: {device: name}, counted_role, phase: import|first_steps|warm_up|window|done: how far it came,
-     threads: [{role, device, index: among the role's, build_s, first_steps_s, warm_up_steps: discarded,
+    {torch: {version, git_version, cuda, hip}, environment: {}, cpu_model,
+     files: {name: sha256|null}, devices: {device: name}, counted_role,
+     phase: import|first_steps|warm_up|window|done: how far it came,
+     threads: [{role, device, index: among the role's, build_s, first_steps_s,
+                warm_up_steps: discarded,
                 steps_completed: wholly inside the window,
-                step_s: {median, p05, p95, min, max}|null, steps: [{t_s, duration_s, tokens, steps}],
+                step_s: {median, p05, p95, min, max}|null,
+                steps: [{t_s, duration_s, tokens, steps}],
                 tokens: in the window, tok_per_s, error: null|str, stopped: bool}],
      first_steps_s: until all threads had theirs, warm_up: {seconds, steps},
-     window_s, tok_per_s: the counted role's, series: [{t_s, tok_per_s}] of the counted role in bins of 0.5 s,
+     window_s, tok_per_s: the counted role's,
+     series: [{t_s, tok_per_s}] of the counted role in bins of 0.5 s,
      roles: {name: {threads, tokens, tok_per_s, series}},
      compile: {before: counters until the window, window: counters inside it, reasons: {..}},
-     memory: {peak_rss_bytes, devices: {device: {peak_allocated_bytes, peak_reserved_bytes}}} peak inside the window
-             for devices, since the start for the process,
-     load: {cores, machine_cores, own_cores, other_cores, stolen_cores, loadavg_before, loadavg_after,
-            heaviest_others: [{pid, command, cores}]} averages over the window}
+     memory: {peak_rss_bytes: since the start,
+              devices: {device: {peak_allocated_bytes, peak_reserved_bytes}} inside the window},
+     load: {cores, machine_cores, own_cores, other_cores, stolen_cores, loadavg_before,
+            loadavg_after, heaviest_others: [{pid, command, cores}]} averages over the window}
 
-``t_s`` counts from the window's start.  A step that lies partly in the window or in a bin counts with that part of
-its tokens.  At most 2000 entries in a thread's ``steps``: beyond that neighbours are joined (``steps`` > 1,
-``duration_s`` their mean, ``tokens`` their sum).
+``t_s`` counts from the window's start.  A step that lies partly in the window or in a bin counts
+with that part of its tokens.  At most 2000 entries in a thread's ``steps``: beyond that neighbours
+are joined (``steps`` > 1, ``duration_s`` their mean, ``tokens`` their sum).
 
 Sent along with it: ``protocol``, ``torch_facts``, ``workload_steps``, ``cpu_use``, ``throughput``.
 """
@@ -45,6 +51,8 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
+from types import ModuleType
 from typing import Any
 
 import cpu_use
@@ -57,6 +65,9 @@ SCHEMA = 1
 STOP_TIMEOUT_S = 30.0
 POLL_S = 0.05
 PROGRESS_EVERY_S = 1.0
+# What a thread's facts get later, and what stays null when it does not come to that.
+LATER = ("build_s", "first_steps_s", "warm_up_steps", "steps_completed", "step_s", "steps",
+         "tokens", "tok_per_s", "error")  # fmt: skip
 PARAMS = {
     "workload": Param(str, REQUIRED),
     "roles": Param(list, REQUIRED, items=dict),
@@ -72,13 +83,18 @@ class Worker(threading.Thread):
     """One thread of training: builds its steps, then takes them in turn until told to stop."""
 
     def __init__(
-        self, torch: Any, build: workload_steps.Build, role: dict[str, Any], index: int, facts: dict[str, Any]
+        self,
+        torch: ModuleType,
+        build: workload_steps.Build,
+        role: dict[str, Any],
+        index: int,
+        facts: dict[str, Any],
     ) -> None:
         super().__init__(name=f"{role['name']}{index}", daemon=True)
         self.facts = facts
         self.steps: list[throughput.Step] = []
         self.ready = threading.Event()
-        self.failure: Exception | None = None
+        self.failure: BaseException | None = None
         self.halt = threading.Event()
         self._torch, self._build, self._shapes = torch, build, role["shapes"]
 
@@ -97,7 +113,7 @@ class Worker(threading.Thread):
             self.ready.set()
             while not self.halt.is_set():
                 self._take(todo[len(self.steps) % len(todo)], device)
-        except Exception as error:
+        except BaseException as error:  # sys.exit in user code ends its thread as well
             self.failure = error
             self.facts["error"] = f"{type(error).__name__}: {error}"
         finally:
@@ -123,9 +139,15 @@ def measure(params: dict[str, Any], reporter: Reporter) -> None:
     if counted not in names:
         raise ParamsRefused(f"counted_role {counted!r} is not one of the roles {', '.join(names)}")
     cpu_model = cpu_use.cpu_model()
-    measured.update(phase="import", cpu_model=cpu_model, files=workload_steps.hashes(params["workload"]))
+    measured.update(
+        phase="import", cpu_model=cpu_model, files=workload_steps.hashes(params["workload"])
+    )
     measured.update(counted_role=counted, environment=torch_facts.environment())
-    measured.update(dict.fromkeys(("first_steps_s", "warm_up", "window_s", "tok_per_s", "series", "roles", "load")))
+    measured.update(
+        dict.fromkeys(
+            ("first_steps_s", "warm_up", "window_s", "tok_per_s", "series", "roles", "load")
+        )
+    )
     reporter.progress(phase="import")
     import torch
 
@@ -133,11 +155,14 @@ def measure(params: dict[str, Any], reporter: Reporter) -> None:
     counters = torch_facts.CompileCounters(torch)
     devices = list(dict.fromkeys(device for role in roles for device in role["devices"]))
     measured["torch"] = torch_facts.build(torch)
-    measured["devices"] = {device: torch_facts.device_name(torch, device, cpu_model) for device in devices}
+    measured["devices"] = {
+        device: torch_facts.device_name(torch, device, cpu_model) for device in devices
+    }
     workers = _workers(torch, workload_steps.load(params["workload"]), roles)
     measured["threads"] = [worker.facts for worker in workers]
     try:
-        _count(torch, params, workers, devices, counters, reporter)
+        _steady(params, workers, reporter)
+        _count(torch, params["seconds"], workers, counters, reporter)
     except ThreadFailed:
         reporter.progress(phase="thread_failed")
     finally:
@@ -147,47 +172,56 @@ def measure(params: dict[str, Any], reporter: Reporter) -> None:
         measured["memory"] = torch_facts.memory(torch, devices)
 
 
-def _workers(torch: Any, build: workload_steps.Build, roles: list[dict[str, Any]]) -> list[Worker]:
-    empty = dict.fromkeys(
-        ("build_s", "first_steps_s", "warm_up_steps", "steps_completed", "step_s", "steps", "tokens", "tok_per_s",
-         "error")
-    )  # fmt: skip
+def _workers(
+    torch: ModuleType, build: workload_steps.Build, roles: list[dict[str, Any]]
+) -> list[Worker]:
+    empty = dict.fromkeys(LATER)
     return [
-        Worker(torch, build, role, i, {"role": role["name"], "device": d, "index": i, **empty, "stopped": False})
+        Worker(
+            torch,
+            build,
+            role,
+            i,
+            {"role": role["name"], "device": d, "index": i, **empty, "stopped": False},
+        )
         for role in roles
         for i, d in enumerate(role["devices"])
     ]
 
 
-def _count(
-    torch: Any,
-    params: dict[str, Any],
-    workers: list[Worker],
-    devices: list[str],
-    counters: torch_facts.CompileCounters,
-    reporter: Reporter,
-) -> None:
-    """First steps, warm-up, window."""
-    measured = reporter.measured
+def _steady(params: dict[str, Any], workers: list[Worker], reporter: Reporter) -> None:
+    """Start the threads and wait until all have their first steps and the warm-up behind them."""
     started = time.perf_counter()
     for worker in workers:
         worker.start()
-    _wait("first_steps", workers, reporter, lambda _: all(worker.ready.is_set() for worker in workers))
-    measured["first_steps_s"] = time.perf_counter() - started
-    had = [len(worker.steps) for worker in workers]
+    _wait("first_steps", workers, reporter, lambda _: all(w.ready.is_set() for w in workers))
+    reporter.measured["first_steps_s"] = time.perf_counter() - started
+    had = {worker: len(worker.steps) for worker in workers}
     enough, least = params["warmup_seconds"], params["warmup_steps"]
 
     def warm(elapsed_s: float) -> bool:
-        return elapsed_s >= enough and all(len(w.steps) >= n + least for w, n in zip(workers, had))
+        return elapsed_s >= enough and all(len(w.steps) >= n + least for w, n in had.items())
 
     seconds = _wait("warm_up", workers, reporter, warm)
-    for worker, n in zip(workers, had):
+    for worker, n in had.items():
         worker.facts["warm_up_steps"] = len(worker.steps) - n
-    measured["warm_up"] = {"seconds": seconds, "steps": sum(w.facts["warm_up_steps"] for w in workers)}
+    discarded = sum(worker.facts["warm_up_steps"] for worker in workers)
+    reporter.measured["warm_up"] = {"seconds": seconds, "steps": discarded}
+
+
+def _count(
+    torch: ModuleType,
+    seconds: float,
+    workers: list[Worker],
+    counters: torch_facts.CompileCounters,
+    reporter: Reporter,
+) -> None:
+    """Count the tokens of the window, and look at everything else that happens in it."""
+    measured = reporter.measured
     compiled = counters.read()
-    torch_facts.reset_peaks(torch, devices)
+    torch_facts.reset_peaks(torch, measured["devices"])
     load, begin = cpu_use.sample(), time.perf_counter()
-    _wait("window", workers, reporter, lambda elapsed_s: elapsed_s >= params["seconds"])
+    _wait("window", workers, reporter, lambda elapsed_s: elapsed_s >= seconds)
     end = time.perf_counter()
     measured["load"] = cpu_use.between(load, cpu_use.sample())
     measured["compile"] = {
@@ -200,8 +234,10 @@ def _count(
     measured["phase"] = "done"
 
 
-def _wait(phase: str, workers: list[Worker], reporter: Reporter, over: Any) -> float:
-    """Wait until ``over(elapsed seconds)``; a thread's failure ends it. Returns the seconds waited."""
+def _wait(
+    phase: str, workers: list[Worker], reporter: Reporter, over: Callable[[float], bool]
+) -> float:
+    """Wait until ``over(elapsed seconds)`` or a thread's failure; return the seconds waited."""
     reporter.measured["phase"] = phase
     started = time.perf_counter()
     told = 0.0
@@ -215,12 +251,14 @@ def _wait(phase: str, workers: list[Worker], reporter: Reporter, over: Any) -> f
         if elapsed >= told:
             told = elapsed + PROGRESS_EVERY_S
             ready = sum(worker.ready.is_set() for worker in workers)
-            reporter.progress(phase=phase, elapsed_s=round(elapsed, 1), ready=ready, threads=len(workers))
+            reporter.progress(
+                phase=phase, elapsed_s=round(elapsed, 1), ready=ready, threads=len(workers)
+            )
         time.sleep(POLL_S)
 
 
 def _stop(workers: list[Worker], reporter: Reporter) -> None:
-    """Ask the threads to stop and wait for them; note what they raised and which of them did not stop."""
+    """Ask the threads to stop, wait for them, note what they raised and which did not stop."""
     for worker in workers:
         worker.halt.set()
     until = time.monotonic() + STOP_TIMEOUT_S

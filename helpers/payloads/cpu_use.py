@@ -1,8 +1,8 @@
 """Who used the CPU between two moments: this process, others, nobody.
 
-A throughput measured on a busy machine says nothing about training; whoever judges it needs to know.  In a
-container these figures are what the kernel shows inside it.
-Sent along with the payloads that need it.  Standard library only, Python 3.9 and newer.
+A throughput measured on a busy machine says nothing about training; whoever judges it needs to
+know.  In a container these figures are what the kernel shows inside it. Sent along with the
+payloads that need it.  Standard library only, Python 3.9 and newer.
 """
 
 from __future__ import annotations
@@ -38,14 +38,23 @@ def sample() -> Sample:
     """Take a sample now. **Changes:** nothing."""
     first = Path("/proc/stat").read_text(encoding="utf-8").splitlines()[0]
     user, nice, system, _idle, _iowait, irq, softirq, steal = map(int, first.split()[1:9])
-    processes = {int(p.name): used for p in Path("/proc").glob("[0-9]*") if (used := _used_s(p)) is not None}
+    processes = {
+        int(p.name): used for p in Path("/proc").glob("[0-9]*") if (used := _used_s(p)) is not None
+    }
     busy = user + nice + system + irq + softirq
-    return Sample(time.monotonic(), busy / TICKS_PER_S, steal / TICKS_PER_S, processes, list(os.getloadavg()))
+    return Sample(
+        time.monotonic(), busy / TICKS_PER_S, steal / TICKS_PER_S, processes, list(os.getloadavg())
+    )
 
 
 def _used_s(process: Path) -> float | None:
     try:
-        fields = (process / "stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
+        fields = (
+            (process / "stat")
+            .read_text(encoding="utf-8", errors="replace")
+            .rpartition(")")[2]
+            .split()
+        )
     except (FileNotFoundError, ProcessLookupError):
         return None
     return (int(fields[11]) + int(fields[12])) / TICKS_PER_S
@@ -55,11 +64,14 @@ def between(before: Sample, after: Sample) -> dict[str, Any]:
     """Cores in use on average from one sample to the next; 1.0 is one core all the time."""
     seconds = after.at_s - before.at_s
     used = {
-        pid: (total - before.processes_s.get(pid, 0.0)) / seconds for pid, total in after.processes_s.items()
+        pid: (total - before.processes_s.get(pid, 0.0)) / seconds
+        for pid, total in after.processes_s.items()
     }
     own = used.pop(os.getpid(), 0.0)
     machine = (after.busy_s - before.busy_s) / seconds
-    heavy = sorted((pid for pid in used if used[pid] >= HEAVY_CORES), key=lambda pid: -used[pid])[:5]
+    heavy = sorted((pid for pid in used if used[pid] >= HEAVY_CORES), key=lambda pid: -used[pid])[
+        :5
+    ]
     return {
         "cores": len(os.sched_getaffinity(0)),
         "machine_cores": round(machine, 3),

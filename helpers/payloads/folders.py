@@ -14,7 +14,8 @@ from pathlib import Path
 def walk(folder: str | Path) -> Iterator[tuple[str, os.stat_result]]:
     """Every file under a folder with its facts; links are not followed.
 
-    A folder that is not there holds nothing, and what vanishes meanwhile is left out. **Changes:** nothing.
+    A folder that is not there holds nothing, and what vanishes meanwhile is left out. **Changes:**
+    nothing.
     """
     waiting = [os.fspath(folder)]
     while waiting:
@@ -40,4 +41,8 @@ def size(folder: str | Path) -> dict[str, int]:
 
 def utc(seconds: float) -> str:
     """A moment as UTC, ISO 8601."""
-    return datetime.fromtimestamp(seconds, timezone.utc).isoformat(timespec="seconds").replace("+00:00", "Z")
+    return (
+        datetime.fromtimestamp(seconds, timezone.utc)
+        .isoformat(timespec="seconds")
+        .replace("+00:00", "Z")
+    )

@@ -9,35 +9,42 @@ Parameters (JSON): ``sections``, a list of the names below; what a section needs
 - ``scripts``: ``deploy_to``, a folder, and ``files``, paths relative to it
 - ``cache``: ``cache``, the compile cache's folder
 - ``pip_settings``: ``venv`` (its own pip.conf counts; may be null)
-- ``training_log``: ``log`` and ``throughput_pattern``, a regular expression with a group ``tok_per_s``
+- ``training_log``: ``log`` and ``throughput_pattern``, a regular expression with a group
+  ``tok_per_s``
 
-``measured`` has one key for each section asked for; a section that failed is null with an entry in ``errors``
-whose ``where`` is its name, and the other sections are untouched by it.  Times are UTC, sizes bytes. ::
+``measured`` has one key for each section asked for; a section that failed is null with an entry in
+``errors`` whose ``where`` is its name, and the other sections are untouched by it.  Times are UTC,
+sizes bytes. ::
 
-    machine       {hostname, marker_file, marker, boot_id, kernel, architecture, os_release: {}, cpu_model, cores,
-                   memory_total_bytes, memory_available_bytes, loadavg: [3],
+    machine       {hostname, marker_file, marker, boot_id, kernel, architecture, os_release: {},
+                   cpu_model, cores, memory_total_bytes, memory_available_bytes, loadavg: [3],
                    disk: [{path, measured_at, free_bytes, total_bytes, writable}],
                    compilers: [{path, version, error}],
                    pythons: [{path, version, base_prefix, ensurepip: bool|null, error}],
-                   uv: [{path, version, error}], nvidia: {nvidia_smi, gpus: [line], driver: [line], error}}
+                   uv: [{path, version, error}],
+                   nvidia: {nvidia_smi, gpus: [line], driver: [line], error}}
     venv          {path, exists, is_symlink, real_path, set_aside: [path],
                    processes: [{pid, started_at, command, evidence: [exe|argv0|VIRTUAL_ENV|maps]}]
-                   and when it exists: pyvenv_cfg: {}|null, python: {path, version, base_prefix, executable, error},
+                   and when it exists: pyvenv_cfg: {}|null,
+                   python: {path, version, base_prefix, executable, error},
                    packages: [{name, version, installer, editable, direct_url, metadata}],
                    pth_files: [path], bytes, files, foreign_scripts: [{script, interpreter}]}
     scripts       {folder, exists, files: [file], undeclared: [file]}
                    file = {path, exists} and when it exists {sha256, md5, bytes, mode, mtime,
                    tampering: [{line, text}]}
-    cache         {path, exists, files, bytes, oldest, newest, kinds: {fxgraph|aotautograd|triton|compiled|other:
-                   {files, bytes}}, set_aside: [{path, files, bytes}]}
-    pip_settings  see ``pip_settings.describe``: {files: [{kind, path, exists, error}], index_url: value,
-                   extra_index_urls: [value], find_links, constraints, trusted_hosts: [value], no_index, pre: bool,
-                   cert, client_cert, proxy, timeout_s: value|null, not_carried_over: [{name, ...value}]}
+    cache         {path, exists, files, bytes, oldest, newest,
+                   kinds: {fxgraph|aotautograd|triton|compiled|other: {files, bytes}},
+                   set_aside: [{path, files, bytes}]}
+    pip_settings  {files: [{kind, path, exists, error}], index_url: value,
+                   extra_index_urls, find_links, constraints, trusted_hosts: [value],
+                   no_index, pre: bool, cert, client_cert, proxy, timeout_s, only_binary,
+                   no_binary: value|null, not_carried_over: [{name, ...value}]}
                    value = {value, source, secret}; a password is never in it
     training_log  {path, exists} and when it exists {bytes, mtime, read_bytes, last_lines: [20],
                    tok_per_s: [the last 50], error_lines: [the last 5]}
 
-Sent along with it: ``protocol``, ``pip_settings``, ``inventory_machine``, ``inventory_venv``, ``folders``, ``cpu_use``.
+Sent along with it: ``protocol``, ``pip_settings``, ``inventory_machine``, ``inventory_venv``,
+``folders``, ``cpu_use``.
 """
 
 from __future__ import annotations
@@ -67,7 +74,12 @@ def scripts(params: dict[str, Any]) -> dict[str, Any]:
     declared = [_file(folder, name) for name in params["files"]]
     there = sorted(p.name for p in folder.glob("*.py")) if folder.is_dir() else []
     undeclared = [_file(folder, name) for name in there if name not in params["files"]]
-    return {"folder": str(folder), "exists": folder.is_dir(), "files": declared, "undeclared": undeclared}
+    return {
+        "folder": str(folder),
+        "exists": folder.is_dir(),
+        "files": declared,
+        "undeclared": undeclared,
+    }
 
 
 def _file(folder: Path, name: str) -> dict[str, Any]:
@@ -83,12 +95,17 @@ def _file(folder: Path, name: str) -> dict[str, Any]:
         "bytes": len(content),
         "mode": f"{facts.st_mode & 0o7777:04o}",
         "mtime": folders.utc(facts.st_mtime),
-        "tampering": _tampering(content.decode("utf-8", "backslashreplace")) if name.endswith(".py") else [],
+        "tampering": _tampering(content.decode("utf-8", "backslashreplace"))
+        if name.endswith(".py")
+        else [],
     }
 
 
 def _tampering(text: str) -> list[dict[str, Any]]:
-    """Lines that set what guards torch.compile against tracing threads; comments and reads do not count."""
+    """Lines that set what guards torch.compile against tracing threads.
+
+    Comments and reads do not count.
+    """
     try:
         numbers = {number for node in ast.walk(ast.parse(text)) for number in _overrides(node)}
     except SyntaxError:
@@ -106,7 +123,9 @@ def _overrides(node: ast.AST) -> Iterator[int]:
         names += [_constant(part.slice) for part in parts if isinstance(part, ast.Subscript)]
     elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
         names = [node.name]
-    elif isinstance(node, ast.Call):  # setattr(module, "name", …), patch.object(…), config.patch(name=…)
+    elif isinstance(
+        node, ast.Call
+    ):  # setattr(module, "name", …), patch.object(…), config.patch(name=…)
         called = getattr(node.func, "attr", getattr(node.func, "id", ""))
         words = [_constant(argument) for argument in node.args]
         names = [keyword.arg for keyword in node.keywords]
@@ -118,14 +137,17 @@ def _overrides(node: ast.AST) -> Iterator[int]:
         yield node.lineno
 
 
-def _constant(node: ast.AST) -> Any:
+def _constant(node: ast.AST) -> object:
     return node.value if isinstance(node, ast.Constant) else None
 
 
 def cache(params: dict[str, Any]) -> dict[str, Any]:
     """The compile cache and those set aside beside it."""
     root = Path(params["cache"])
-    kinds = {kind: {"files": 0, "bytes": 0} for kind in ("fxgraph", "aotautograd", "triton", "compiled", "other")}
+    kinds = {
+        kind: {"files": 0, "bytes": 0}
+        for kind in ("fxgraph", "aotautograd", "triton", "compiled", "other")
+    }
     times = []
     for path, facts in folders.walk(root):
         kind = kinds[_kind(os.path.relpath(path, root))]
@@ -149,7 +171,11 @@ def _kind(path: str) -> str:
     first = path.split(os.sep)[0]
     if first in ("fxgraph", "aotautograd", "triton"):
         return first
-    return "compiled" if re.search(r"\.(so|o|cpp|h|hpp|py|gch|pch|cubin|main\.\w+)$", path) else "other"
+    return (
+        "compiled"
+        if re.search(r"\.(so|o|cpp|h|hpp|py|gch|pch|cubin|main\.\w+)$", path)
+        else "other"
+    )
 
 
 def training_log(params: dict[str, Any]) -> dict[str, Any]:
@@ -184,7 +210,7 @@ SECTIONS: dict[str, tuple[tuple[str, ...], Callable[[dict[str, Any]], dict[str, 
     "training_log": (("log", "throughput_pattern"), training_log),
 }
 PARAMS = {
-    "sections": Param(list, REQUIRED, items=str),
+    "sections": Param(list, REQUIRED, items=str, choices=tuple(SECTIONS)),
     "marker_file": Param(str, None),
     "disk_paths": Param(list, [], items=str),
     "venv": Param(str, None),

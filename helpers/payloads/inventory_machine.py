@@ -1,7 +1,7 @@
 """The machine itself: identity, kernel, CPU, memory, disk, compilers, Pythons, uv, GPUs' driver.
 
-A part of ``inventory``; sent along with it.  Everything comes from files and from programs that only answer;
-nothing is changed.  Standard library only, Python 3.9 and newer.
+A part of ``inventory``; sent along with it.  Everything comes from files and from programs that
+only answer; nothing is changed.  Standard library only, Python 3.9 and newer.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from cpu_use import cpu_model
 ANSWER_TIMEOUT_S = 20.0
 MORE_PROGRAM_FOLDERS = ("~/.local/bin", "~/.cargo/bin", "/usr/local/bin", "/usr/bin", "/bin")
 PYTHON_NAME = re.compile(r"^python(3(\.\d+)?)?$")
-# One start of each Python tells its version and whether `python -m venv` can put pip into what it makes.
+# One start of each Python tells its version and whether `python -m venv` can give pip to what it
+# makes.
 ASK_PYTHON = """
 import json, sys
 try:
@@ -91,7 +92,7 @@ def _disk(path: str) -> dict[str, Any]:
 
 
 def _everywhere(name: str) -> list[str]:
-    """Every program of that name on PATH and in the folders that a container's short PATH leaves out."""
+    """Every program of that name, also in folders that a container's short PATH leaves out."""
     folders = os.environ.get("PATH", os.defpath).split(os.pathsep)
     folders += [os.path.expanduser(folder) for folder in MORE_PROGRAM_FOLDERS]
     found: dict[str, str] = {}
@@ -118,7 +119,9 @@ def _pythons() -> list[dict[str, Any]]:
     names: dict[str, None] = {}
     for folder in filter(None, os.environ.get("PATH", os.defpath).split(os.pathsep)):
         if os.path.isdir(folder):
-            names.update(dict.fromkeys(n for n in sorted(os.listdir(folder)) if PYTHON_NAME.match(n)))
+            names.update(
+                dict.fromkeys(n for n in sorted(os.listdir(folder)) if PYTHON_NAME.match(n))
+            )
     paths: dict[str, None] = {}
     for name in names:
         paths.update(dict.fromkeys(_everywhere(name)))
@@ -130,7 +133,13 @@ def _pythons() -> list[dict[str, Any]]:
 def _python(path: str) -> dict[str, Any]:
     text, error = ask([path, "-I", "-B", "-c", ASK_PYTHON])
     if error or not (text or "").strip():
-        return {"path": path, "version": None, "base_prefix": None, "ensurepip": None, "error": error}
+        return {
+            "path": path,
+            "version": None,
+            "base_prefix": None,
+            "ensurepip": None,
+            "error": error,
+        }
     version, base_prefix, works, why = json.loads((text or "").strip().splitlines()[-1])
     return {
         "path": path,
@@ -153,7 +162,10 @@ def _nvidia() -> dict[str, Any]:
 
 
 def ask(argv: list[str], timeout_s: float = ANSWER_TIMEOUT_S) -> tuple[str | None, str | None]:
-    """Output of a program that only answers, and what was wrong with it, if anything. **Changes:** nothing."""
+    """Output of a program that only answers, and what was wrong with it, if anything.
+
+    **Changes:** nothing.
+    """
     try:
         done = subprocess.run(
             argv,

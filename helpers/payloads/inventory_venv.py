@@ -1,7 +1,7 @@
 """A Python environment: what is installed, whether it runs, and who runs from it.
 
-A part of ``inventory``; sent along with it.  Packages are read from their metadata and never imported.
-Standard library only, Python 3.9 and newer.
+A part of ``inventory``; sent along with it.  Packages are read from their metadata and never
+imported. Standard library only, Python 3.9 and newer.
 """
 
 from __future__ import annotations
@@ -17,6 +17,11 @@ from typing import Any
 import folders
 from inventory_machine import ask
 
+FIRST_LINE = re.compile(r"#!\s*(?P<python>/\S*python[\d.]*)\s")
+# What installers write when a path is too long for a first line, or has a space in it.
+LONG_FIRST_LINE = re.compile(
+    r"""#!/bin/sh\s*\n'''exec' (["']?)(?P<python>/[^"'\n]*python[\d.]*)\1 """
+)
 ASK_PYTHON = "import json, sys; print(json.dumps([sys.version, sys.base_prefix, sys.executable]))"
 
 
@@ -36,7 +41,9 @@ def look(venv: str) -> dict[str, Any]:
             pyvenv_cfg=_pyvenv_cfg(root),
             python=_python(root),
             packages=_packages(root),
-            pth_files=sorted(str(p.relative_to(root)) for s in _site_packages(root) for p in s.glob("*.pth")),
+            pth_files=sorted(
+                str(p.relative_to(root)) for s in _site_packages(root) for p in s.glob("*.pth")
+            ),
             **folders.size(venv),
             foreign_scripts=list(_foreign_scripts(root)),
         )
@@ -57,7 +64,13 @@ def _python(root: Path) -> dict[str, Any]:
     text, error = ask([str(python), "-I", "-B", "-c", ASK_PYTHON])
     lines = (text or "").strip().splitlines()  # a .pth file may have printed something before
     if error or not lines:
-        return {"path": str(python), "version": None, "base_prefix": None, "executable": None, "error": error}
+        return {
+            "path": str(python),
+            "version": None,
+            "base_prefix": None,
+            "executable": None,
+            "error": error,
+        }
     version, base_prefix, executable = json.loads(lines[-1])
     return {
         "path": str(python),
@@ -74,8 +87,10 @@ def _site_packages(root: Path) -> list[Path]:
 
 def _packages(root: Path) -> list[dict[str, Any]]:
     found = []
-    for distribution in importlib.metadata.distributions(path=[str(p) for p in _site_packages(root)]):
-        metadata = distribution.metadata or {}  # None, or without a name: damaged
+    for distribution in importlib.metadata.distributions(
+        path=[str(p) for p in _site_packages(root)]
+    ):
+        metadata: Any = distribution.metadata or {}  # None, or without a name: damaged
         name = metadata.get("Name")
         direct = json.loads(distribution.read_text("direct_url.json") or "null")
         found.append(
@@ -98,21 +113,18 @@ def _foreign_scripts(root: Path) -> Iterator[dict[str, str]]:
         if script.is_symlink() or not script.is_file():
             continue
         with script.open("rb") as file:
-            start = file.read(1024).decode("utf-8", "backslashreplace")
-        # The second form is what installers write when a path is too long for the kernel's first line.
-        found = re.match(r"#!\s*(/\S*python[\d.]*)\s", start) or re.match(
-            r"#!/bin/sh\s*\n'''exec' \"?(/[^\"\n]*?python[\d.]*)\"? ", start
-        )
-        if found and not found.group(1).startswith(inside):
-            yield {"script": str(script), "interpreter": found.group(1)}
+            start = file.read(8192).decode("utf-8", "backslashreplace")
+        found = FIRST_LINE.match(start) or LONG_FIRST_LINE.match(start)
+        if found and not found.group("python").startswith(inside):
+            yield {"script": str(script), "interpreter": found.group("python")}
 
 
 def _processes(venv: str) -> list[dict[str, Any]]:
     """Other processes that use the environment, with how that shows.
 
-    A venv's ``bin/python`` is a link, so ``/proc/PID/exe`` names the base interpreter: what the process was
-    called as, its VIRTUAL_ENV and the libraries it has mapped tell more.  ``maps`` follows a renamed folder,
-    ``argv0`` and ``VIRTUAL_ENV`` are only what was true at the start.
+    A venv's ``bin/python`` is a link, so ``/proc/PID/exe`` names the base interpreter: what the
+    process was called as, its VIRTUAL_ENV and the libraries it has mapped tell more.  ``maps``
+    follows a renamed folder, ``argv0`` and ``VIRTUAL_ENV`` are only what was true at the start.
     """
     own = set(_ancestors(os.getpid()))
     found = []
@@ -133,7 +145,9 @@ def _uses(process: Path, inside: tuple[str, str]) -> list[str]:
     if words == [""]:
         return []  # a kernel thread
     environment = (process / "environ").read_bytes().decode("utf-8", "surrogateescape").split("\0")
-    active = next((e[12:].rstrip("/") + "/" for e in environment if e.startswith("VIRTUAL_ENV=")), "")
+    active = next(
+        (e[12:].rstrip("/") + "/" for e in environment if e.startswith("VIRTUAL_ENV=")), ""
+    )
     called_as = os.path.normpath(os.path.join(os.readlink(process / "cwd"), words[0]))
     maps = (process / "maps").read_text(encoding="utf-8", errors="surrogateescape")
     mapped = {line.split(None, 5)[-1] for line in maps.splitlines() if line.count("/") > 1}
@@ -158,7 +172,12 @@ def _process(process: Path, evidence: list[str]) -> dict[str, Any]:
 
 def _stat(pid: int) -> list[str]:
     """Fields of ``/proc/PID/stat`` from the state on: the name before them may hold spaces."""
-    return Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
+    return (
+        Path(f"/proc/{pid}/stat")
+        .read_text(encoding="utf-8", errors="replace")
+        .rpartition(")")[2]
+        .split()
+    )
 
 
 def _ancestors(pid: int) -> Iterator[int]:

@@ -1,17 +1,18 @@
 """What pip on this machine would be told by its files and variables, and how to tell uv the same.
 
-uv reads none of pip's configuration.  On a machine behind a company mirror an install with plain uv therefore
-goes to an index that cannot be reached, or past a constraint that was set for a reason.  This module reads the
-settings in pip's own order and with pip's own rules, without pip:
+uv reads none of pip's configuration.  On a machine behind a company mirror an install with plain uv
+therefore goes to an index that cannot be reached, or past a constraint that was set for a reason.
+This module reads the settings in pip's own order and with pip's own rules, without pip:
 
 1. global files: ``$XDG_CONFIG_DIRS/pip/pip.conf`` (``/etc/xdg``), then ``/etc/pip.conf``
-2. user files: ``~/.pip/pip.conf``, then ``$XDG_CONFIG_HOME/pip/pip.conf`` (``~/.config``); left out when
-   ``PIP_CONFIG_FILE`` names a file that exists
+2. user files: ``~/.pip/pip.conf``, then ``$XDG_CONFIG_HOME/pip/pip.conf`` (``~/.config``); left out
+   when ``PIP_CONFIG_FILE`` names a file that exists
 3. the environment's own ``pip.conf``
 4. the file ``PIP_CONFIG_FILE`` names; when that is ``/dev/null``, no file at all is read
 5. ``PIP_*`` variables
 
-A later value replaces an earlier one, and the section ``[install]`` goes before ``[global]``, wherever it stands.
+A later value replaces an earlier one, and the section ``[install]`` goes before ``[global]``,
+wherever it stands.
 
 Sent along with the payloads that need it.  Standard library only, Python 3.9 and newer.
 """
@@ -27,11 +28,23 @@ from typing import Any, NamedTuple
 
 PYPI = "https://pypi.org/simple"
 LISTS = ("extra-index-url", "find-links", "constraint", "trusted-host")
-NAMES = ("index-url", *LISTS, "no-index", "cert", "client-cert", "proxy", "pre", "timeout", "default-timeout")
+BINARIES = ("only-binary", "no-binary")
+NAMES = (
+    "index-url",
+    *LISTS,
+    *BINARIES,
+    "no-index",
+    "cert",
+    "client-cert",
+    "proxy",
+    "pre",
+    "timeout",
+    "default-timeout",
+)
 # Settings of pip that say nothing about what is installed from where.
-IRRELEVANT = ("disable-pip-version-check", "no-input", "no-color", "progress-bar", "quiet", "verbose", "cache-dir",
-              "root-user-action", "no-python-version-warning", "break-system-packages", "require-virtualenv",
-              "config-file")  # fmt: skip
+IRRELEVANT = ("disable-pip-version-check", "no-input", "no-color", "progress-bar", "quiet",
+              "verbose", "cache-dir", "root-user-action", "no-python-version-warning",
+              "break-system-packages", "require-virtualenv", "config-file")  # fmt: skip
 CREDENTIALS = re.compile(r"(?<=://)([^/@\s]*)@")
 
 
@@ -72,10 +85,14 @@ def read(venv: str | None, environment: Mapping[str, str]) -> Settings:
                 _read_file(path, sections)
             except (configparser.Error, OSError, UnicodeDecodeError) as error:
                 files[-1]["error"] = f"{type(error).__name__}: {error}"
-    values = {**sections["global"], **sections["install"]}
-    for variable, value in sorted(environment.items()):
-        if variable.startswith("PIP_") and value:
-            values[_option(variable[4:])] = Setting(value, variable)
+    variables = {
+        _option(variable[4:]): Setting(value, variable)
+        for variable, value in sorted(environment.items())
+        if variable.startswith("PIP_")
+    }
+    values: dict[str, Setting] = {}
+    for level in (sections["global"], sections["install"], variables):
+        values.update({name: setting for name, setting in level.items() if setting.value})
     return Settings(values, files)
 
 
@@ -104,8 +121,8 @@ def _read_file(path: str, sections: dict[str, dict[str, Setting]]) -> None:
     for section, values in sections.items():
         if parser.has_section(section):
             for name, value in parser.items(section):
-                if value:
-                    values[_option(name)] = Setting(value, path)
+                # An empty value takes an earlier file's away; on its own it means nothing.
+                values[_option(name)] = Setting(value, path)
 
 
 def _option(name: str) -> str:
@@ -146,6 +163,8 @@ def describe(settings: Settings) -> dict[str, Any]:
         "client_cert": one("client-cert"),
         "proxy": one("proxy"),
         "pre": settings.flag("pre"),
+        "only_binary": one("only-binary"),
+        "no_binary": one("no-binary"),
         "timeout_s": one("timeout") or one("default-timeout"),
         "not_carried_over": [{"name": n, **(one(n) or {})} for n in sorted(other)],
     }
@@ -155,56 +174,63 @@ def _shown(value: str, source: str) -> dict[str, Any]:
     return {"value": mask(value), "source": source, "secret": has_secret(value)}
 
 
-def local_sources(settings: Settings) -> list[str]:
-    """Arguments that restrict uv to what lies on this machine's disk: folders and ``file://`` indexes.
+def _located(path: str) -> str:
+    return os.path.expanduser(path) if path.startswith("~") else path
 
-    Empty when there is no such source.  **Changes:** nothing.
+
+class Sources(NamedTuple):
+    """Where uv is to look: URLs in variables, for everyone can read a process's arguments."""
+
+    arguments: list[str]
+    variables: dict[str, str]
+
+
+def uv_sources(settings: Settings, last_index: str | None) -> Sources:
+    """Make uv look where pip would look, and last of all in ``last_index``.
+
+    pip takes the best version of all its sources; uv by itself stops at the first index that knows
+    a name.  Among equal versions uv takes the first index: extra indexes are often the nearer ones,
+    so they come first.  Where the machine forbids indexes, ``last_index`` is not asked either.
     """
-    links = [link for link in map(_located, settings.words("find-links")) if "://" not in link]
-    links += [link for link in settings.words("find-links") if link.startswith("file://")]
-    indexes = [url for url in _indexes(settings) if url.startswith("file://")]
-    if not links and not indexes:
-        return []
-    arguments = [f"--find-links={link}" for link in links]
-    if not indexes:
-        return [*arguments, "--no-index"]
-    arguments += [f"--index={url}" for url in indexes[1:]]
-    return [*arguments, f"--default-index={indexes[0]}", "--index-strategy=unsafe-best-match"]
-
-
-def _indexes(settings: Settings) -> list[str]:
+    links = [_located(link) for link in settings.words("find-links")]
     if settings.flag("no-index"):
-        return []
-    return [settings.text("index-url") or PYPI, *settings.words("extra-index-url")]
+        return _sources(links, [])
+    indexes = [*settings.words("extra-index-url"), settings.text("index-url") or PYPI]
+    return _sources(links, [*indexes, last_index] if last_index else indexes)
 
 
-def _located(link: str) -> str:
-    return os.path.expanduser(link) if link.startswith("~") else link
+def uv_local_sources(settings: Settings) -> Sources | None:
+    """The same, restricted to what lies on this machine's disk; None when nothing does."""
+    links = [_located(link) for link in settings.words("find-links")]
+    links = [link for link in links if "://" not in link or link.startswith("file://")]
+    indexes = [*settings.words("extra-index-url"), settings.text("index-url") or PYPI]
+    indexes = [url for url in indexes if url.startswith("file://")]
+    indexes = [] if settings.flag("no-index") else indexes
+    return _sources(links, indexes) if links or indexes else None
 
 
-def uv_arguments(settings: Settings, more_indexes: list[str]) -> list[str]:
-    """Arguments that make uv look where pip would, and in ``more_indexes``.
+def _sources(links: list[str], indexes: list[str]) -> Sources:
+    variables = {"UV_FIND_LINKS": ",".join(links)} if links else {}
+    if not indexes:
+        return Sources(["--no-index"], variables)
+    variables["UV_DEFAULT_INDEX"] = indexes[-1]
+    if indexes[:-1]:
+        variables["UV_INDEX"] = " ".join(indexes[:-1])
+    return Sources(["--index-strategy=unsafe-best-match"], variables)
 
-    pip takes the best version of all its sources; uv by itself stops at the first index that knows a name.
-    """
-    arguments = [f"--find-links={_located(link)}" for link in settings.words("find-links")]
-    indexes = _indexes(settings)
-    if indexes or more_indexes:
-        first, *rest = [*indexes, *more_indexes]
-        # uv asks an --index before the default one; with this strategy the order decides only between equals.
-        arguments += [f"--default-index={first}", *(f"--index={url}" for url in rest)]
-        arguments.append("--index-strategy=unsafe-best-match")
-    else:
-        arguments.append("--no-index")
-    arguments += [f"--constraint={_located(file)}" for file in settings.words("constraint")]
+
+def uv_arguments(settings: Settings) -> list[str]:
+    """The other settings that uv has arguments for."""
+    arguments = [f"--constraint={_located(file)}" for file in settings.words("constraint")]
     arguments += [f"--allow-insecure-host={host}" for host in settings.words("trusted-host")]
-    if settings.flag("pre"):
-        arguments.append("--prerelease=allow")
-    return arguments
+    for name in BINARIES:
+        names = (settings.text(name) or "").replace(",", " ").split()
+        arguments += [f"--{name}={package}" for package in names]
+    return [*arguments, "--prerelease=allow"] if settings.flag("pre") else arguments
 
 
-def uv_environment(settings: Settings) -> dict[str, str]:
-    """Variables that tell uv what it has no arguments for."""
+def uv_variables(settings: Settings) -> dict[str, str]:
+    """The settings that uv takes only from variables: certificates, proxy, time-out."""
     wanted = {
         "SSL_CERT_FILE": settings.text("cert"),
         "SSL_CLIENT_CERT": settings.text("client-cert"),

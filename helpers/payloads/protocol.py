@@ -1,25 +1,25 @@
 """What every payload does the same way: parameters in, progress out, one JSON document at the end.
 
-A payload calls ``run`` with its name, the version of its document's shape, the parameters it knows and a
-function that measures.  ``run`` then
+A payload calls ``run`` with its name, the version of its document's shape, the parameters it knows
+and a function that measures.  ``run`` then
 
 - reads ``sys.argv[1]``, one JSON object, and refuses unknown, missing or ill-typed parameters;
-- moves file descriptor 1 to standard error, so that nothing that torch or the user's code prints, in Python or
-  in C, can spoil the answer;
+- moves file descriptor 1 to standard error, so that nothing that torch or the user's code prints,
+  in Python or in C, can spoil the answer;
 - prints progress on standard error at once, one line each: ``{"progress": {...}}``;
-- prints as the **last line of standard output** the document
-  ``{"payload", "schema", "params", "started_at", "elapsed_s", "measured": {}, "errors": []}``, which also comes
-  after an exception, a signal (TERM, INT, HUP) or at the deadline, with what was measured until then.
+- prints as the **last line of standard output** the document ``{"payload", "schema", "params",
+  "started_at", "elapsed_s", "measured": {}, "errors": []}``, also after an exception, a signal
+  (TERM, INT, HUP) or at the deadline, with what was measured until then.
 
-``null`` in ``measured`` means not measured; the reason is in ``errors``, a list of
-``{"where": str, "type": str, "message": str, "traceback": [last lines]}``.  NaN and infinity never occur: they
-become null and an error of type ``NotFinite``.  Exit codes: 0 measured, whatever was seen; 1 could not measure
-or ended early; 2 parameters refused.
+``null`` in ``measured`` means not measured; the reason is in ``errors``, a list of ``{"where": str,
+"type": str, "message": str, "traceback": [last lines]}``.  NaN and infinity become null and an
+error of type ``NotFinite``.  Exit codes: 0 measured, whatever was seen; 1 could not measure or
+ended early; 2 parameters refused.
 
-``deadline_s`` is a parameter of every payload.  When it expires, the stacks of all threads go into ``errors``
-(``where`` is ``"watchdog"``) and the process ends, also while the main thread hangs in C.  A hang that holds
-the interpreter's lock lets nobody write a document: 10 s later ``faulthandler`` prints the stacks on standard
-error and ends the process with exit code 1.
+Every payload has the parameter ``deadline_s``.  When it expires, the stacks of all threads go into
+``errors`` (``where`` is ``"watchdog"``) and the process ends, also while the main thread hangs in
+C.  A hang that holds the interpreter's lock lets nobody write a document: 10 s later
+``faulthandler`` prints the stacks on standard error and ends the process with exit code 1.
 
 This room knows nothing of what is measured.  Standard library only, Python 3.9 and newer.
 """
@@ -28,6 +28,7 @@ from __future__ import annotations
 
 import contextlib
 import faulthandler
+import io
 import json
 import math
 import os
@@ -44,13 +45,15 @@ from typing import Any, NamedTuple, NoReturn
 
 REQUIRED: Any = object()
 BACKSTOP_AFTER_S = 10.0
-TRACEBACK_LINES = 30
-STACK_LINES = 400
+TRACEBACK_LINES, STACK_LINES = 30, 400
 ENDING_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 class Param(NamedTuple):
-    """One allowed parameter.  ``None`` is allowed where it is the default; an int where a float is asked."""
+    """One allowed parameter.  None is allowed where it is the default, an int for a float.
+
+    ``items`` is what a list must hold; ``choices`` are for the value, or for the list's items.
+    """
 
     kind: type
     default: Any = REQUIRED
@@ -68,25 +71,22 @@ class Reporter:
     def __init__(self) -> None:
         self.measured: dict[str, Any] = {}
         self.errors: list[dict[str, Any]] = []
-        self._at_end: list[Callable[[], Any]] = []
+        self.endings: list[Callable[[], Any]] = []
 
-    def progress(self, **fields: Any) -> None:
+    def progress(self, **fields: object) -> None:
         """Say on standard error, at once, how far the work is."""
-        for stream in (sys.stdout, sys.stderr):
-            with contextlib.suppress(AttributeError, OSError, ValueError):
-                stream.flush()
+        _flush()
         line = json.dumps({"progress": _plain(fields, "progress", [])}, allow_nan=False) + "\n"
-        with contextlib.suppress(OSError):  # nobody listens any more: that must not end the measurement
+        with contextlib.suppress(OSError):  # nobody listens any more: measure on
             _write_all(2, line.encode())
 
     def error(self, where: str, error: BaseException | str, kind: str = "Error") -> None:
         """Note what could not be measured and why."""
+        stack: list[str] = []
         if isinstance(error, BaseException):
             lines = traceback.format_exception(type(error), error, error.__traceback__)
-            stack = "".join(lines).splitlines()[-TRACEBACK_LINES:]
-            self.errors.append(_entry(where, type(error).__name__, str(error), stack))
-        else:
-            self.errors.append(_entry(where, kind, error, []))
+            kind, stack = type(error).__name__, "".join(lines).splitlines()[-TRACEBACK_LINES:]
+        self.errors.append(_entry(where, kind, str(error), stack))
 
     @contextlib.contextmanager
     def guard(self, where: str) -> Iterator[None]:
@@ -98,13 +98,7 @@ class Reporter:
 
     def at_end(self, action: Callable[[], Any]) -> None:
         """Have ``action`` called when the payload ends, however it ends short of being killed."""
-        self._at_end.append(action)
-
-    def close(self) -> None:
-        """Call what ``at_end`` was given, the latest first."""
-        while self._at_end:
-            with contextlib.suppress(Exception):  # the document is written: nobody could be told
-                self._at_end.pop()()
+        self.endings.append(action)
 
 
 def _entry(where: str, kind: str, message: str, stack: list[str]) -> dict[str, Any]:
@@ -118,25 +112,26 @@ class _Ending:
         self.reporter = reporter
         self.params: dict[str, Any] = {}
         self._head = {"payload": payload, "schema": schema}
-        self._started_at = datetime.now(timezone.utc).isoformat(timespec="milliseconds")
+        self._started_at = datetime.now(timezone.utc)
         self._started = time.monotonic()
         self._once = threading.Lock()
         sys.stdout.flush()
         self._output = os.dup(1)
         os.dup2(2, 1)
-        sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]  # a real text stream
+        if isinstance(sys.stdout, io.TextIOWrapper):
+            sys.stdout.reconfigure(line_buffering=True)
 
     def finish(self, code: int) -> NoReturn:
-        """Write the document and end.  A second caller waits for the first one to end the process."""
+        """Write the document and end.  A second caller waits for the first one to end it all."""
         self._once.acquire()
         with contextlib.suppress(OSError):  # the reader is gone; nothing else is left to do
             # The line feed before it ends whatever was on the line before fd 1 was moved.
             _write_all(self._output, b"\n" + self._text().encode() + b"\n")
-        self.reporter.close()
-        for stream in (sys.stdout, sys.stderr):
-            with contextlib.suppress(OSError, ValueError):
-                stream.flush()
-        # Not sys.exit: threads that never end or a driver that crashes at exit must not change the answer.
+        for action in reversed(self.reporter.endings):
+            with contextlib.suppress(Exception):  # the document is written: nobody could be told
+                action()
+        _flush()
+        # Not sys.exit: threads that never end, or a crash at exit, must not change the answer.
         os._exit(code)
 
     def watch(self, deadline_s: float) -> None:
@@ -146,25 +141,23 @@ class _Ending:
         signal.set_wakeup_fd(writable, warn_on_full_buffer=False)
         for number in ENDING_SIGNALS:
             if signal.getsignal(number) is not signal.SIG_IGN:  # nohup means it
-                signal.signal(number, lambda _number, _frame: None)
+                # The main thread pauses: what the signal interrupted must not pass for done.
+                signal.signal(number, lambda _number, _frame: time.sleep(5.0))
         faulthandler.enable(file=2)
         faulthandler.dump_traceback_later(deadline_s + BACKSTOP_AFTER_S, exit=True, file=2)
-        threading.Thread(
-            target=self._wait, args=(readable, deadline_s), name="watchdog", daemon=True
-        ).start()
+        threading.Thread(target=self._wait, args=(readable, deadline_s), daemon=True).start()
 
     def _wait(self, readable: int, deadline_s: float) -> None:
         until = time.monotonic() + deadline_s
-        while True:
+        number: int | None = 0
+        while number is not None and number not in ENDING_SIGNALS:
             ready, _, _ = select.select([readable], [], [], max(0.0, until - time.monotonic()))
             number = os.read(readable, 1)[0] if ready else None
-            if number is None:
-                self._end_early("watchdog", "DeadlineExceeded", f"not finished after {deadline_s:g} s")
-            elif number in ENDING_SIGNALS:
-                name = signal.Signals(number).name
-                self._end_early("signal", name, f"ended by {name}")
-
-    def _end_early(self, where: str, kind: str, message: str) -> NoReturn:
+        where, kind = "watchdog", "DeadlineExceeded"
+        if number is not None:
+            where, kind = "signal", signal.Signals(number).name
+        elapsed_s = time.monotonic() - self._started
+        message = f"ended after {elapsed_s:.1f} s, before the work was done"
         self.reporter.errors.append(_entry(where, kind, message, _stacks()))
         self.finish(1)
 
@@ -178,14 +171,13 @@ class _Ending:
 
     def _document(self) -> dict[str, Any]:
         problems: list[dict[str, Any]] = []
-        measured = _plain(self.reporter.measured, "measured", problems)
         return {
             **self._head,
             "params": _plain(self.params, "params", problems),
-            "started_at": self._started_at.replace("+00:00", "Z"),
+            "started_at": self._started_at.strftime("%Y-%m-%dT%H:%M:%SZ"),
             "elapsed_s": round(time.monotonic() - self._started, 3),
-            "measured": measured,
-            "errors": _plain(self.reporter.errors, "errors", problems) + problems,
+            "measured": _plain(self.reporter.measured, "measured", problems),
+            "errors": _plain([*self.reporter.errors, *problems], "errors", []),
         }
 
 
@@ -216,16 +208,15 @@ def run(
             reporter.error("params", problem, kind="ParamsRefused")
         ending.finish(2)
     ending.watch(ending.params["deadline_s"])
-    code = 0
     try:
         measure(ending.params, reporter)
     except ParamsRefused as error:
         reporter.error("params", error)
-        code = 2
-    except BaseException as error:  # SystemExit of user code is no way out without a document either
+        ending.finish(2)
+    except BaseException as error:  # not even sys.exit in user code ends it without a document
         reporter.error("measure", error)
-        code = 1
-    ending.finish(code)
+        ending.finish(1)
+    ending.finish(0)
 
 
 def read_params(argv: list[str], known: Mapping[str, Param]) -> tuple[dict[str, Any], list[str]]:
@@ -236,38 +227,39 @@ def read_params(argv: list[str], known: Mapping[str, Param]) -> tuple[dict[str, 
         return {}, [f"the parameters are not JSON: {error}"]
     if len(argv) > 1 or not isinstance(given, dict):
         return {}, ["the parameters must be one JSON object"]
-    problems = [f"unknown parameter {name!r}" for name in given if name not in known]
     params = dict(given)
+    problems = [f"unknown parameter {name!r}" for name in given if name not in known]
     for name, param in known.items():
         value = given.get(name, param.default)
         if value is REQUIRED:
             problems.append(f"parameter {name!r} is missing")
-        elif not (value is None and param.default is None):
-            params[name] = value
+            continue
+        params[name] = value
+        if value is not None or param.default is not None:
             problems.extend(f"parameter {name!r} {wrong}" for wrong in _complaints(value, param))
-        else:
-            params[name] = None
     return params, problems
 
 
-def _complaints(value: Any, param: Param) -> Iterator[str]:
+def _complaints(value: object, param: Param) -> Iterator[str]:
     if not _is_a(value, param.kind):
         yield f"must be {param.kind.__name__}, not {value!r}"
-    elif param.choices and value not in param.choices:
-        yield f"must be one of {', '.join(param.choices)}, not {value!r}"
-    elif param.items is not None:
-        for item in value:
-            if not _is_a(item, param.items):
-                yield f"must hold only {param.items.__name__}, not {item!r}"
+        return
+    for item in value if isinstance(value, list) else [value]:
+        if value is not item and param.items and not _is_a(item, param.items):
+            yield f"must hold only {param.items.__name__}, not {item!r}"
+        elif param.choices and item not in param.choices:
+            yield f"must be one of {', '.join(param.choices)}, not {item!r}"
 
 
-def _is_a(value: Any, kind: type) -> bool:
+def _is_a(value: object, kind: type) -> bool:
+    if isinstance(value, bool):
+        return kind is bool
     if kind is float:
-        return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
-    return isinstance(value, kind) and (kind is bool or not isinstance(value, bool))
+        return isinstance(value, (int, float)) and math.isfinite(value)
+    return isinstance(value, kind)
 
 
-def _plain(value: Any, path: str, problems: list[dict[str, Any]]) -> Any:
+def _plain(value: object, path: str, problems: list[dict[str, Any]]) -> object:
     """A copy made of JSON's own types.  Other threads may still be writing to ``value``."""
     if value is None or isinstance(value, (bool, int)):
         return value
@@ -299,3 +291,9 @@ def _stacks() -> list[str]:
 def _write_all(descriptor: int, data: bytes) -> None:
     while data:
         data = data[os.write(descriptor, data) :]
+
+
+def _flush() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(AttributeError, OSError, ValueError):  # replaced or closed
+            stream.flush()

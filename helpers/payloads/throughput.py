@@ -30,11 +30,9 @@ class Step(NamedTuple):
 def summary(workers: Sequence[Any], begin: float, end: float, counted_role: str) -> dict[str, Any]:
     """Totals for each role, and for each worker into its ``facts``.
 
-    Args:
-        workers: things with ``steps``, a list of ``Step``, and ``facts``, a dictionary with ``role``.
-        begin: start of the window.
-        end: end of the window.
-        counted_role: whose throughput is the throughput.
+    Args: workers: things with ``steps``, a list of ``Step``, and ``facts``, a dictionary with
+        ``role``. begin: start of the window. end: end of the window. counted_role: whose throughput
+        is the throughput.
     """
     roles: dict[str, dict[str, Any]] = {}
     for name in dict.fromkeys(worker.facts["role"] for worker in workers):
@@ -66,7 +64,9 @@ def _series(threads: Iterable[list[Step]], begin: float, end: float) -> list[dic
         for number in range(first, last + 1):
             start = begin + number * BIN_S
             tokens[number] += step.tokens_between(start, start + BIN_S)
-    return [{"t_s": i * BIN_S, "tok_per_s": round(count / BIN_S, 3)} for i, count in enumerate(tokens)]
+    return [
+        {"t_s": i * BIN_S, "tok_per_s": round(count / BIN_S, 3)} for i, count in enumerate(tokens)
+    ]
 
 
 def _thread(steps: list[Step], begin: float, end: float) -> dict[str, Any]:

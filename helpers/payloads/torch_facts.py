@@ -1,7 +1,7 @@
 """What torch and its compiler say of themselves, in every version from 2.6 on.
 
-Sent along with the payloads that measure with torch.  Nothing here imports torch by itself: a payload imports it
-once, where a failure becomes evidence, and hands it in.  Python 3.9 and newer.
+Sent along with the payloads that measure with torch.  Nothing here imports torch by itself: a
+payload imports it once, where a failure becomes evidence, and hands it in.  Python 3.9 and newer.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import resource
 from collections.abc import Iterable
+from types import ModuleType
 from typing import Any
 
 KEPT_METRICS = 100_000
@@ -17,7 +18,7 @@ ENVIRONMENT = ("TORCH", "TRITON", "CUDA", "PYTORCH", "OMP_", "MKL_", "NCCL_", "H
 SECRET_NAMES = ("TOKEN", "SECRET", "PASSWORD", "API_KEY")
 
 
-def build(torch: Any) -> dict[str, Any]:
+def build(torch: ModuleType) -> dict[str, Any]:
     """Which torch this is: the part of a baseline's key that comes from torch."""
     return {
         "version": torch.__version__,
@@ -36,18 +37,18 @@ def environment() -> dict[str, str]:
     }
 
 
-def device_name(torch: Any, device: str, cpu_model: str | None) -> str | None:
+def device_name(torch: ModuleType, device: str, cpu_model: str | None) -> str | None:
     """A device's name: the GPU's own, or the CPU's model."""
     return torch.cuda.get_device_name(device) if device.startswith("cuda") else cpu_model
 
 
-def synchronize(torch: Any, device: str) -> None:
+def synchronize(torch: ModuleType, device: str) -> None:
     """Wait until the device has done all it was given. A CPU has nothing pending."""
     if device.startswith("cuda"):
         torch.cuda.synchronize(device)
 
 
-def memory(torch: Any, devices: Iterable[str]) -> dict[str, Any]:
+def memory(torch: ModuleType, devices: Iterable[str]) -> dict[str, Any]:
     """Peak memory: of the process since its start, and of each GPU since it was last reset."""
     return {
         "peak_rss_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
@@ -62,7 +63,7 @@ def memory(torch: Any, devices: Iterable[str]) -> dict[str, Any]:
     }
 
 
-def reset_peaks(torch: Any, devices: Iterable[str]) -> None:
+def reset_peaks(torch: ModuleType, devices: Iterable[str]) -> None:
     """Start counting peak GPU memory anew."""
     for device in dict.fromkeys(devices):
         if device.startswith("cuda"):
@@ -72,11 +73,12 @@ def reset_peaks(torch: Any, devices: Iterable[str]) -> None:
 class CompileCounters:
     """Counts what the compiler does; made once, before anything is compiled.
 
-    Graphs, cache hits and misses and graph breaks are torch's own counters.  Compilations, recompilations and
-    failures are counted from its compilation metrics, one for each frame and for each backward graph.
+    Graphs, cache hits and misses and graph breaks are torch's own counters.  Compilations,
+    recompilations and failures are counted from its compilation metrics, one for each frame and for
+    each backward graph.
     """
 
-    def __init__(self, torch: Any) -> None:
+    def __init__(self, torch: ModuleType) -> None:
         import torch._dynamo.utils as dynamo
 
         self._dynamo = dynamo
@@ -103,7 +105,7 @@ class CompileCounters:
         }
 
     def reasons(self) -> dict[str, list[str]]:
-        """Why graphs broke, were compiled again or failed; each reason once, shortened, ten at most."""
+        """Why graphs broke, were compiled again or failed: ten reasons of each at most."""
         metrics = self._dynamo.get_compilation_metrics()
         return {
             "graph_breaks": _short(self._dynamo.counters["graph_break"]),

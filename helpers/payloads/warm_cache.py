@@ -1,11 +1,13 @@
-"""Fill the compile cache, or prove that it is full: one Python thread, every role, device and shape.
+"""Fill the compile cache, or prove that it is full: one thread, every role, device and shape.
 
 Parameters (JSON):
 
 - ``workload``: the workload file
 - ``roles``: ``[{"name", "devices": [str], "shapes": [{}]}]``
-- ``torch_threads``: for ``torch.set_num_threads``, which is part of a compiled CPU kernel (default 1)
-- ``mode``: ``"warm"`` or ``"prove"``; the same work, so that a second process finds what the first one left
+- ``torch_threads``: for ``torch.set_num_threads``, which is part of a compiled CPU kernel (default
+  1)
+- ``mode``: ``"warm"`` or ``"prove"``; the same work, so that a second process finds what the first
+  one left
 - ``steps``: training steps for each entry, at least 2 (default 3)
 
 Variables: ``TORCHINDUCTOR_CACHE_DIR`` must be set (refused with exit code 2 otherwise);
@@ -13,16 +15,20 @@ Variables: ``TORCHINDUCTOR_CACHE_DIR`` must be set (refused with exit code 2 oth
 
 **Changes:** the compile cache, and whatever the workload itself writes.
 
-``measured`` (an entry that failed has its reason in ``error`` and in ``errors``; the others are still done)::
+``measured`` (an entry that failed has its reason in ``error`` and in ``errors``; the others are
+still done)::
 
-    {mode, cache_dir, compile_threads: str|null, environment: {}, torch: {version, git_version, cuda, hip},
-     files: {name: sha256|null}, import_s, load_s,
-     entries: [{role, device, shape, build_s, first_step_s, later_step_s: median|null, tokens: of the last step,
-                counters: {fxgraph_cache_hit, fxgraph_cache_miss, fxgraph_cache_bypass, aot_autograd_cache_hit,
-                           aot_autograd_cache_miss, aot_autograd_cache_bypass, aot_autograd_cache_saved,
-                           unique_graphs, graph_breaks, compilations, recompilations, failed_compilations},
+    {mode, cache_dir, compile_threads: str|null, environment: {},
+     torch: {version, git_version, cuda, hip}, files: {name: sha256|null}, import_s, load_s,
+     entries: [{role, device, shape, build_s, first_step_s, later_step_s: median|null,
+                tokens: of the last step,
+                counters: {fxgraph_cache_hit, fxgraph_cache_miss, fxgraph_cache_bypass,
+                           aot_autograd_cache_hit, aot_autograd_cache_miss,
+                           aot_autograd_cache_bypass, aot_autograd_cache_saved, unique_graphs,
+                           graph_breaks, compilations, recompilations, failed_compilations},
                 cache_before: {files, bytes}, cache_after: {files, bytes},
-                memory: {peak_rss_bytes, devices: {device: {peak_allocated_bytes, peak_reserved_bytes}}},
+                memory: {peak_rss_bytes,
+                         devices: {device: {peak_allocated_bytes, peak_reserved_bytes}}},
                 error: null|str}],
      totals: {counters: {..}, first_steps_s, cache_before, cache_after},
      reasons: {graph_breaks: [str], recompilations: [str], failures: [str]}}
@@ -38,6 +44,7 @@ import os
 import statistics
 import time
 from collections.abc import Iterator
+from types import ModuleType
 from typing import Any
 
 import folders
@@ -56,7 +63,7 @@ PARAMS = {
 
 
 def entries(roles: list[dict[str, Any]]) -> Iterator[tuple[str, str, dict[str, Any]]]:
-    """Every role with each of its distinct devices and each of its shapes, in the order declared."""
+    """Every role with each of its distinct devices and each of its shapes, as declared."""
     for role in roles:
         for device in dict.fromkeys(role["devices"]):
             for shape in role["shapes"]:
@@ -64,15 +71,18 @@ def entries(roles: list[dict[str, Any]]) -> Iterator[tuple[str, str, dict[str, A
 
 
 def measure(params: dict[str, Any], reporter: Reporter) -> None:
-    """Work through all entries in this one thread."""
+    """Import torch and the workload, then work through all entries in this one thread."""
     workload_steps.check_roles(params["roles"])
     cache_dir = os.environ.get("TORCHINDUCTOR_CACHE_DIR")
     if not cache_dir:
-        raise ParamsRefused("the variable TORCHINDUCTOR_CACHE_DIR is not set: which cache is meant?")
+        raise ParamsRefused(
+            "the variable TORCHINDUCTOR_CACHE_DIR is not set: which cache is meant?"
+        )
     if params["steps"] < 2:
-        raise ParamsRefused("steps must be at least 2: the first one compiles, the second one shows that it did")
-    measured = reporter.measured
-    measured.update(
+        raise ParamsRefused(
+            "steps must be at least 2: the first one compiles, the second one shows that it did"
+        )
+    reporter.measured.update(
         mode=params["mode"],
         cache_dir=cache_dir,
         compile_threads=os.environ.get("TORCHINDUCTOR_COMPILE_THREADS"),
@@ -80,20 +90,36 @@ def measure(params: dict[str, Any], reporter: Reporter) -> None:
         files=workload_steps.hashes(params["workload"]),
         entries=[],
     )
-    todo = list(entries(params["roles"]))
-    reporter.progress(phase="import", done=0, total=len(todo))
+    reporter.progress(phase="import")
     started = time.perf_counter()
     import torch
 
     torch.set_num_threads(params["torch_threads"])
-    counters = torch_facts.CompileCounters(torch)
-    measured.update(torch=torch_facts.build(torch), import_s=time.perf_counter() - started)
-    cache_before, counted = folders.size(cache_dir), counters.read()
-    started = time.perf_counter()
+    imported = time.perf_counter()
     build = workload_steps.load(params["workload"])
-    measured["load_s"] = time.perf_counter() - started
+    reporter.measured.update(
+        torch=torch_facts.build(torch),
+        import_s=imported - started,
+        load_s=time.perf_counter() - imported,
+    )
+    work_through(torch, build, params, cache_dir, reporter)
+
+
+def work_through(
+    torch: ModuleType,
+    build: workload_steps.Build,
+    params: dict[str, Any],
+    cache_dir: str,
+    reporter: Reporter,
+) -> None:
+    """Fill all entries, one after the other."""
+    measured, todo = reporter.measured, list(entries(params["roles"]))
+    counters = torch_facts.CompileCounters(torch)
+    cache_before, counted = folders.size(cache_dir), counters.read()
     for number, (role, device, shape) in enumerate(todo):
-        reporter.progress(phase="entry", role=role, device=device, shape=shape, done=number, total=len(todo))
+        reporter.progress(
+            phase="entry", role=role, device=device, shape=shape, done=number, total=len(todo)
+        )
         entry: dict[str, Any] = {"role": role, "device": device, "shape": shape}
         measured["entries"].append(entry)
         _fill(torch, build, entry, counters, params["steps"], cache_dir, reporter)
@@ -108,7 +134,7 @@ def measure(params: dict[str, Any], reporter: Reporter) -> None:
 
 
 def _fill(
-    torch: Any,
+    torch: ModuleType,
     build: workload_steps.Build,
     entry: dict[str, Any],
     counters: torch_facts.CompileCounters,

@@ -1,8 +1,9 @@
 """The user's training step behind its small contract, as the payloads use it.
 
-The contract is one Python file with ``build(device: str, role: str, shape: dict) -> step``; ``step()`` runs one
-training step and returns the number of tokens it processed.  A file that breaks it is an error of the file, told
-in its terms.  Sent along with the payloads that need it.  Standard library only, Python 3.9 and newer.
+The contract is one Python file with ``build(device: str, role: str, shape: dict) -> step``;
+``step()`` runs one training step and returns the number of tokens it processed.  A file that breaks
+it is an error of the file, told in its terms.  Sent along with the payloads that need it.  Standard
+library only, Python 3.9 and newer.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ def load(workload: str) -> Build:
     module = importlib.util.module_from_spec(spec)
     sys.modules[MODULE_NAME] = module
     spec.loader.exec_module(module)
-    build = getattr(module, "build", None)
+    build: Build | None = getattr(module, "build", None)
     if not callable(build):
         raise ContractBroken(f"{workload} has no function build(device, role, shape)")
     return build
@@ -47,7 +48,9 @@ def take(step: Step) -> int:
     """Run one step and return its tokens."""
     tokens = step()
     if isinstance(tokens, bool) or not isinstance(tokens, int) or tokens < 0:
-        raise ContractBroken(f"step() must return the number of tokens it processed, not {tokens!r}")
+        raise ContractBroken(
+            f"step() must return the number of tokens it processed, not {tokens!r}"
+        )
     return tokens
 
 
@@ -55,7 +58,9 @@ def hashes(workload: str) -> dict[str, str | None]:
     """SHA-256 of the workload file and of the model beside it; None when a file is not there."""
     path = Path(workload)
     files = (path, path.parent / "dflash_model.py")
-    return {f.name: hashlib.sha256(f.read_bytes()).hexdigest() if f.is_file() else None for f in files}
+    return {
+        f.name: hashlib.sha256(f.read_bytes()).hexdigest() if f.is_file() else None for f in files
+    }
 
 
 def check_roles(roles: list[dict[str, Any]]) -> None:
@@ -68,10 +73,12 @@ def check_roles(roles: list[dict[str, Any]]) -> None:
             and _holds(role["shapes"], dict)
         )
         if not fits:
-            raise ParamsRefused(f'a role must be {{"name", "devices": [..], "shapes": [{{}}]}}, not {role!r}')
+            raise ParamsRefused(
+                f'a role must be {{"name", "devices": [..], "shapes": [{{}}]}}, not {role!r}'
+            )
     if not roles:
         raise ParamsRefused("there must be at least one role")
 
 
-def _holds(value: Any, kind: type) -> bool:
+def _holds(value: object, kind: type) -> bool:
     return isinstance(value, list) and bool(value) and all(isinstance(item, kind) for item in value)

@@ -1,7 +1,7 @@
 """Files that hold the old content or the new one, at every instant and after every way to die.
 
-Everything in a run folder that is replaced is written through here. This room must not know what the
-content means.
+Everything in a run folder that is replaced is written through here. This room must not know what
+the content means.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ def write_atomic(
 ) -> None:
     """Replace a file's content as a whole.
 
-    The content goes to a new file in the same folder, is flushed to the disk, and takes the name only then;
-    the folder is flushed too. A reader sees the old content or the new one. After a kill, a full disk or a
-    power cut the old content is still there; a file that could not be completed is removed again, except
-    after SIGKILL (see ``remove_leftovers``).
+    The content goes to a new file in the same folder, is flushed to the disk, and takes the name
+    only then; the folder is flushed too. A reader sees the old content or the new one. After a
+    kill, a full disk or a power cut the old content is still there; a file that could not be
+    completed is removed again, except after SIGKILL (see ``remove_leftovers``).
 
     **Runs on:** operator. **Changes:** ``path``.
 

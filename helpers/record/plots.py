@@ -1,8 +1,8 @@
-"""Pictures of measurements: throughput over time, first steps cold and warm.
+"""Drawings of measurements: throughput over time, first steps cold and warm.
 
-Each picture is plain data with an alternative text, drawn by matplotlib without a display: as PNG
-for a notebook, as SVG (light or dark, wide or narrow) for the report. This room must not know where
-the data comes from; whoever imports it loads matplotlib, half a second and 50 MB.
+Drawn by matplotlib without a display: as PNG for a notebook, as SVG (light or dark, wide or narrow)
+for the report. Whoever imports this loads matplotlib: half a second and 50 MB. This room must not
+know where the data comes from.
 """
 
 from __future__ import annotations
@@ -19,78 +19,13 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 from matplotlib.typing import RcKeyType
 
-from helpers.record.wording import seconds_text, shortened, tok_per_s_text, visible
+from helpers.record.pictures import FirstSteps, Picture, Throughput, time_text
+from helpers.record.wording import shortened, tok_per_s_text, visible
 
 _POINTS_SHOWN = 300
 _ROWS_SHOWN = 16
 _LABEL_CHARACTERS = 40
 _SVG_FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, sans-serif"
-
-
-@dataclass(frozen=True)
-class Throughput:
-    """Throughput over time against a baseline.
-
-    Attributes:
-        samples: (seconds since the measurement began, tok/s); in order of time.
-        median_tok_per_s: of the measurement.
-        baseline_tok_per_s: None = there is no baseline.
-        tolerance_ratio: share of the baseline from which on training counts as recovered.
-    """
-
-    samples: tuple[tuple[float, float], ...]
-    median_tok_per_s: float | None = None
-    baseline_tok_per_s: float | None = None
-    tolerance_ratio: float | None = None
-
-    @property
-    def alt(self) -> str:
-        """What the picture shows, in words."""
-        rates = [rate for _, rate in self.samples]
-        if not rates:
-            return "Throughput over time: nothing was measured."
-        median = (
-            statistics.median(rates) if self.median_tok_per_s is None else self.median_tok_per_s
-        )
-        said = (
-            f"Throughput over {seconds_text(self.samples[-1][0])}: "
-            f"median {tok_per_s_text(median)}, between {tok_per_s_text(min(rates))} and {tok_per_s_text(max(rates))}"
-        )
-        if self.baseline_tok_per_s is None:
-            return f"{said}. There is no baseline."
-        said += f"; baseline {tok_per_s_text(self.baseline_tok_per_s)}"
-        if self.tolerance_ratio is None:
-            return f"{said}."
-        floor = self.baseline_tok_per_s * self.tolerance_ratio
-        return f"{said}, recovered from {tok_per_s_text(floor)} on."
-
-
-@dataclass(frozen=True)
-class FirstStep:
-    """The first step of one role and shape, with a cold and with a warm compile cache."""
-
-    label: str
-    cold_s: float | None
-    warm_s: float | None
-
-
-@dataclass(frozen=True)
-class FirstSteps:
-    """First steps, cold beside warm."""
-
-    rows: tuple[FirstStep, ...]
-
-    @property
-    def alt(self) -> str:
-        """What the picture shows, in words."""
-        said = [
-            f"{visible(row.label)} {_seconds(row.cold_s)} cold, {_seconds(row.warm_s)} warm"
-            for row in self.rows
-        ]
-        return f"Time of the first step: {'; '.join(said) or 'nothing was measured'}."
-
-
-Picture = Throughput | FirstSteps
 
 
 @dataclass(frozen=True)
@@ -148,7 +83,7 @@ def _written(picture: Picture, inks: _Inks, size: tuple[float, float], kind: str
         figure.patch.set_facecolor(inks.ground)
         axes = figure.add_subplot()
         if isinstance(picture, Throughput):
-            _draw_throughput(axes, picture, inks)
+            _draw_throughput(figure, axes, picture, inks)
         else:
             _draw_first_steps(figure, axes, picture, inks)
         _undress(axes, inks)
@@ -157,7 +92,7 @@ def _written(picture: Picture, inks: _Inks, size: tuple[float, float], kind: str
     return out.getvalue()
 
 
-def _draw_throughput(axes: Axes, picture: Throughput, inks: _Inks) -> None:
+def _draw_throughput(figure: Figure, axes: Axes, picture: Throughput, inks: _Inks) -> None:
     points = _thinned(picture.samples)
     times, rates = [t for t, _ in points], [r for _, r in points]
     baseline, tolerance = picture.baseline_tok_per_s, picture.tolerance_ratio
@@ -169,12 +104,13 @@ def _draw_throughput(axes: Axes, picture: Throughput, inks: _Inks) -> None:
         axes.axhline(baseline, color=inks.second, lw=1.4, ls=(0, (5, 3)), label=said)
     axes.plot(times, rates, color=inks.line, lw=1.5, marker="o", ms=2.6, label="measured")
     axes.set_ylim(0, max([*rates, baseline or 0.0, 1e-9]) * 1.12)
-    axes.set_xlim(left=0)
+    axes.set_xlim(0, times[-1] * 1.01 if times else 1)
     axes.set_xlabel("seconds since the measurement began")
     axes.set_ylabel("tok/s")
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
     axes.grid(axis="y", color=inks.faint, lw=0.6)
-    axes.legend(frameon=False, loc="lower left", ncols=1, fontsize=8, reverse=True)
+    columns = 3 if figure.get_figwidth() > 6 else 2
+    figure.legend(frameon=False, loc="outside upper left", ncols=columns, fontsize=8, reverse=True)
 
 
 def _draw_first_steps(figure: Figure, axes: Axes, picture: FirstSteps, inks: _Inks) -> None:
@@ -187,7 +123,7 @@ def _draw_first_steps(figure: Figure, axes: Axes, picture: FirstSteps, inks: _In
         widths = [value or 0.0 for value in values]
         places = [index + offset for index in range(len(rows))]
         bars = axes.barh(places, widths, height=0.34, color=colour, label=name)
-        axes.bar_label(bars, [_seconds(value) for value in values], padding=4, fontsize=8)
+        axes.bar_label(bars, [time_text(value) for value in values], padding=4, fontsize=8)
     labels = [shortened(visible(row.label), _LABEL_CHARACTERS) for row in rows]
     axes.set_yticks(range(len(rows)), labels)
     axes.invert_yaxis()
@@ -214,7 +150,3 @@ def _thinned(samples: Sequence[tuple[float, float]]) -> list[tuple[float, float]
         return list(samples)
     groups = [samples[start : start + size] for start in range(0, len(samples), size)]
     return [(g[-1][0], statistics.fmean(rate for _, rate in g)) for g in groups]
-
-
-def _seconds(value: float | None) -> str:
-    return "not measured" if value is None else seconds_text(value)

@@ -69,15 +69,15 @@ def tok_per_s_text(value: float) -> str:
 
 
 def ratio_text(value: float) -> str:
-    """A ratio as a factor: ``0.98 ×``."""
-    return f"{value:.2f} ×"
+    """A share in percent: ``98%``, ``2.5%``."""
+    return f"{value:.1%}" if 0 < abs(value) < 0.0995 else f"{value:.0%}"
 
 
 def number_text(value: float) -> str:
     """A number without a unit, short: ``1,234``, ``0.0123``."""
     if float(value).is_integer() and abs(value) < 1e15:
         return f"{int(value):,}"
-    return f"{value:.4g}" if abs(value) < 1e4 else f"{value:,.0f}"
+    return f"{value:.4g}" if abs(value) < 1e3 else f"{value:,.0f}"
 
 
 def when_text(moment: str) -> str:
@@ -107,8 +107,7 @@ def value_text(value: object, name: str = "") -> str:
     if isinstance(value, str):
         return visible(value) if value else "(empty)"
     if isinstance(value, Mapping):
-        said = "; ".join(f"{field_text(str(k))}: {value_text(v, str(k))}" for k, v in value.items())
-        return said or "none"
+        return "; ".join(_member_text(str(k), v) for k, v in value.items()) or "none"
     if isinstance(value, Sequence):
         return _list_text(value, name)
     return visible(str(value))
@@ -116,10 +115,15 @@ def value_text(value: object, name: str = "") -> str:
 
 def field_text(name: str) -> str:
     """A field's name as a reader would say it: ``first_step_s`` → ``first step``."""
-    for ending in ("_tok_per_s", "_bytes", "_s"):
+    for ending in ("_tok_per_s", "_bytes", "_ratio", "_s"):
         if name.endswith(ending) and len(name) > len(ending):
             return visible(name.removesuffix(ending)).replace("_", " ")
     return visible(name).replace("_", " ")
+
+
+def _member_text(name: str, value: object) -> str:
+    said = value_text(value, name)
+    return said if name == "tok_per_s" else f"{field_text(name)}: {said}"
 
 
 def _number_with_unit(value: float, name: str) -> str:

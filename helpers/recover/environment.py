@@ -1,0 +1,278 @@
+"""Stage 10: a fresh environment with the declared packages and nothing else; the old one is kept.
+
+A virtual environment cannot be moved, so the new one is built at its final path: the old one is
+set aside first, and put back when any later step fails. It must not know how a verdict is reached.
+"""
+
+from __future__ import annotations
+
+import shlex
+from typing import Any
+
+from helpers.errors import PreconditionFailed, RunbookError
+from helpers.plan import LATER, Change, Plan
+from helpers.recover import fresh_environment, set_aside, uv
+from helpers.recover.inventory import look_at, look_at_packages
+from helpers.recover.work import Json, Work
+from helpers.target import Target
+
+STAGE = "10_environment"
+_BUILD = "build a new environment"
+_INSTALL = "install the declared packages"
+# An activated shell is no user of the environment's files; these signs are.
+_IN_USE = {"exe", "argv0", "maps"}
+
+
+def look(work: Work) -> Json:
+    """How the environment is now, and what a rebuild would need.
+
+    **Runs on:** container. **Changes:** nothing.
+    """
+    venv = work.target.environment.venv
+    found = look_at(work, "machine", "venv", "pip_settings", purpose="look at the environment")
+    machine: Any = found["machine"]
+    errors: Any = found["errors"]
+    packages: Json = {"distributions": None, "comparison": None, "errors": []}
+    if found["venv"] is not None:
+        packages = look_at_packages(work, venv)
+    package_errors: Any = packages["errors"]
+    facts: Json = {
+        **found,
+        **packages,
+        "errors": [*errors, *package_errors],
+        "uv": uv.find(work, machine),
+        "venv_module": venv_module(machine, work.target.environment.python),
+    }
+    return {**facts, "rebuild_because": list(reasons(facts, work.target))}
+
+
+def venv_module(machine: Json | None, version: str) -> Json:
+    """Whether ``python3 -m venv`` could work in the container: it needs ensurepip.
+
+    **Changes:** nothing.
+
+    Returns:
+        ``works`` (None = there is no such Python), the ``python`` asked, and ``why``.
+    """
+    pythons: Any = (machine or {}).get("pythons")
+    found = [p for p in pythons or () if _is_version(p["version"], version)]
+    if not found:
+        return {
+            "works": None,
+            "python": None,
+            "why": f"no Python {version} was found in the container",
+        }
+    # The one that works, if any: it is the one that a person would use.
+    python = next((p for p in found if p["ensurepip"]), found[0])
+    why = "ensurepip is there" if python["ensurepip"] else f"{python['error']}"
+    return {"works": python["ensurepip"], "python": python["path"], "why": why}
+
+
+def _is_version(found: str | None, wanted: str) -> bool:
+    return found is not None and found.split(".")[:2] == wanted.split(".")
+
+
+def reasons(facts: Json, target: Target) -> list[str]:
+    """Why the environment must be rebuilt; empty when it is as declared. **Changes:** nothing."""
+    venv: Any = facts["venv"]
+    if venv is None:
+        return ["the environment could not be looked at"]
+    if not venv["exists"]:
+        return [f"there is no environment at {target.environment.venv}"]
+    if venv["python"]["error"]:
+        return [f"its Python does not run: {venv['python']['error']}"]
+    found = []
+    if not _is_version(venv["python"]["version"], target.environment.python):
+        found.append(
+            f"it is Python {venv['python']['version']}, declared is {target.environment.python}"
+        )
+    if (venv["pyvenv_cfg"] or {}).get("include-system-site-packages") == "true":
+        found.append("it also sees the system's packages")
+    comparison: Any = facts["comparison"]
+    if comparison is None:
+        found.append("its packages could not be read")
+    else:
+        found += [f"{kind}: {', '.join(names)}" for kind, names in comparison.items() if names]
+    editable = [package["name"] for package in venv["packages"] if package["editable"]]
+    if editable:
+        found.append(f"installed from a folder that may change: {', '.join(map(str, editable))}")
+    foreign = [script["script"].rpartition("/")[2] for script in venv["foreign_scripts"]]
+    if foreign:
+        found.append(f"scripts that start another Python: {', '.join(foreign)}")
+    return found
+
+
+def plan(work: Work, facts: Json) -> Plan:
+    """Set aside, build, install; nothing when the environment is as declared.
+
+    **Runs on:** operator. **Changes:** nothing.
+
+    Raises:
+        PreconditionFailed: what is at the path could not be looked at or is no virtual environment.
+    """
+    measures = ("versions against the declaration", "uv pip check", "the lock")
+    because: Any = facts["rebuild_because"]
+    if not because:
+        why = "The environment holds the declared packages, what they need, and nothing else."
+        return Plan(stage=STAGE, changes=(), measures=measures, why=why)
+    venv: Any = facts["venv"]
+    _refuse_what_is_no_environment(venv, work.target.environment.venv)
+    changes: list[Change] = []
+    found_uv: Any = facts["uv"]
+    if found_uv["path"] is None:
+        changes.append(uv.bring_change(work, found_uv))
+    if venv["exists"] and venv["pyvenv_cfg"] is not None:
+        aside = set_aside.free_name(work, venv["set_aside"])
+        before = f"{len(venv['packages'])} packages, {venv['bytes'] / 2**20:.0f} MiB"
+        changes.append(set_aside.set_aside_change(work.target.environment.venv, aside, before))
+    changes += _build_changes(work)
+    return Plan(
+        stage=STAGE,
+        changes=tuple(changes),
+        measures=(*measures, "that the old environment still works"),
+        why=f"Rebuild, because {'; '.join(because)}.",
+    )
+
+
+def _refuse_what_is_no_environment(venv: Json | None, path: str) -> None:
+    if venv is None:
+        raise PreconditionFailed(
+            f"{path} could not be looked at, so nothing is planned for it.",
+            hint="The facts above say why (errors); mend that and run the stage again.",
+        )
+    if venv["exists"] and venv["pyvenv_cfg"] is None and venv["files"]:
+        raise PreconditionFailed(
+            f"{path} is no virtual environment: it has {venv['files']} files and no pyvenv.cfg.",
+            hint="Correct environment.venv in the target, or move that folder away yourself.",
+        )
+
+
+def _build_changes(work: Work) -> list[Change]:
+    declared = work.target.environment
+    undone = shlex.quote(f"{declared.venv}.undone-{work.run_id}")
+    return [
+        Change(
+            what=_BUILD,
+            where=declared.venv,
+            before="nothing at this path",
+            after=f"an empty environment with Python {declared.python}, by uv venv",
+            undo=f"mv -T {shlex.quote(declared.venv)} {undone}",
+        ),
+        Change(
+            what=_INSTALL,
+            where=declared.venv,
+            before="no packages",
+            after=f"{', '.join(declared.packages)}, and what they need ({LATER})",
+            undo="goes with the environment, above",
+        ),
+    ]
+
+
+def apply(work: Work, facts: Json, plan: Plan) -> Json:
+    """Rebuild the environment as planned and measure what is there then.
+
+    **Runs on:** container. **Changes:** the environment at its path; a tools folder when uv is
+    brought; uv's and pip's caches.
+
+    Raises:
+        PreconditionFailed: something runs from the environment; nothing was touched.
+        RunbookError: a step failed; the old environment is back, or the hint says how to get it
+        back.
+    """
+    found_uv: Any = facts["uv"]
+    if not plan.changes:
+        measured = fresh_environment.measure(work, found_uv["path"], None)
+        return {"uv": found_uv, "old": None, "old_freeze": None, "install": None, **measured}
+    refuse_while_used(work)
+    for change in filter(uv.is_bring, plan.changes):
+        machine: Any = facts["machine"]
+        with work.change(change):
+            found_uv = uv.bring(work, found_uv, machine)
+    venv: Any = facts["venv"]
+    if any(map(set_aside.is_set_aside, plan.changes)):
+        aside = set_aside.free_name(work, venv["set_aside"])
+        before = set_aside.check(work, venv["path"])
+        frozen = fresh_environment.keep_freeze(work, found_uv["path"], facts)
+        renamed, install = _rebuild(work, plan, found_uv["path"], aside)
+        old = {
+            "path": aside,
+            "rewriting": renamed,
+            "check_before": before,
+            "check": set_aside.check(work, aside),
+        }
+    else:
+        aside, old, frozen = None, None, None
+        _, install = _rebuild(work, plan, found_uv["path"], None)
+    uv_now = fresh_environment.after_rename(found_uv["path"], venv["path"], aside)
+    measured = fresh_environment.measure(work, uv_now, install)
+    return {"uv": found_uv, "old": old, "old_freeze": frozen, "install": install, **measured}
+
+
+def refuse_while_used(work: Work) -> None:
+    """Refuse when something runs from the environment, and name it.
+
+    **Runs on:** container. **Changes:** nothing.
+
+    Raises:
+        PreconditionFailed: something does; each process is named.
+    """
+    venv: Any = look_at(work, "venv", purpose="look for processes that use the environment")["venv"]
+    if venv is None:
+        raise PreconditionFailed(
+            "It could not be found out whether something runs from the environment.",
+            hint="Run the stage again; if this stays, look at /proc in the container.",
+        )
+    users = [p for p in venv["processes"] if _IN_USE & set(p["evidence"])]
+    if users:
+        named = "\n".join(
+            f"  pid {p['pid']}, since {p['started_at']}: {p['command']}" for p in users
+        )
+        raise PreconditionFailed(
+            f"In use by running processes: {venv['path']}\n{named}",
+            hint="Stop training (let it write its checkpoint), then run the stage again.",
+        )
+
+
+def _rebuild(work: Work, plan: Plan, uv_path: str, aside: str | None) -> tuple[Json, Json]:
+    """Set aside, build, install; when one of them fails, put the old environment back."""
+    uv_then = fresh_environment.after_rename(uv_path, work.target.environment.venv, aside)
+    results: dict[str, Json] = {}
+    done: list[Change] = []
+    try:
+        for change in plan.changes:
+            if uv.is_bring(change):
+                continue
+            with work.change(change):
+                if change.what == _BUILD:
+                    fresh_environment.build(work, uv_then)
+                elif change.what == _INSTALL:
+                    results[_INSTALL] = fresh_environment.install(work, uv_then)
+                elif aside is not None:
+                    results[change.what] = set_aside.set_aside(work, aside)
+            done.append(change)
+    except BaseException as error:
+        brought = any(map(uv.is_bring, plan.changes))
+        _take_back(work, error, aside, done, brought=brought)
+        raise
+    return next((results[c.what] for c in plan.changes if set_aside.is_set_aside(c)), {}), results[
+        _INSTALL
+    ]
+
+
+def _take_back(
+    work: Work, error: BaseException, aside: str | None, done: list[Change], *, brought: bool
+) -> None:
+    """Put the old environment back; the error keeps its kind and says how things are now."""
+    try:
+        failed = set_aside.put_back(work, aside)
+    except RunbookError as second:
+        second.what = f"{error}\nAfter that, putting things back failed too: {second.what}"
+        raise second from error
+    for change in reversed(done):
+        work.undone(change, f"a later step failed: {error}")
+    if isinstance(error, RunbookError):
+        if aside is not None:
+            error.what += " The old environment is back, its files as they were (checked by hash)."
+        if failed:
+            error.what += f" The half-built one is at {failed}."
+        error.changed = "yes" if failed or brought else "no"

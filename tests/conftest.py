@@ -1,0 +1,43 @@
+"""What tests share: a Python that has torch, and hashes of whole folders.
+
+torch is not in the operator's environment. Tests get it the way a target does: from a small virtual
+environment that the package's own installer fills, once a session, out of uv's cache when it is there.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import uv
+
+from helpers.reach.local import LocalContainer
+from helpers.reach.payload import run_payload
+from helpers.target import load_target
+
+
+@pytest.fixture(scope="session")
+def torch_python(tmp_path_factory) -> Path:
+    """A Python with the sandbox's declared packages."""
+    venv = tmp_path_factory.mktemp("torch") / "venv"
+    binary = uv.find_uv_bin()
+    subprocess.run([binary, "venv", "--quiet", "--python", sys.executable, str(venv)], check=True)
+    environment = load_target("sandbox").environment
+    document = run_payload(
+        LocalContainer("tests"),
+        "install_packages",
+        {
+            "uv": binary,
+            "venv": str(venv),
+            "packages": list(environment.packages),
+            "torch_index": environment.torch_index,
+        },
+        python=sys.executable,
+        purpose="install torch for the tests",
+        deadline_s=1800,
+        changes=True,
+    )
+    assert not document.errors, document.errors
+    return venv / "bin" / "python"

@@ -1,0 +1,40 @@
+"""The real sandbox, made and broken once for all tests that recover it."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from pathlib import Path
+
+import pytest
+
+from helpers.sandbox.create import create
+
+
+@pytest.fixture(scope="session")
+def runs(tmp_path_factory) -> Path:
+    """Where the tests' run folders go."""
+    return tmp_path_factory.mktemp("runs")
+
+
+@pytest.fixture(scope="session")
+def broken_sandbox(tmp_path_factory) -> Path:
+    """A sandbox with every default fault; returns its root. Its target file is `sandbox.yaml` in it."""
+    root = tmp_path_factory.mktemp("broken") / "sandbox"
+    create(root, ["all"], print)
+    return root
+
+
+def tree_hashes(root: Path) -> dict[str, str]:
+    """Every file, link and folder below ``root``: mode and content, by relative path."""
+    found = {}
+    for path in sorted(root.rglob("*")):
+        info = path.lstat()
+        if path.is_symlink():
+            content = os.readlink(path)
+        elif path.is_file():
+            content = hashlib.sha256(path.read_bytes()).hexdigest()
+        else:
+            content = ""
+        found[str(path.relative_to(root))] = f"{info.st_mode:o} {content}"
+    return found

@@ -1,0 +1,179 @@
+"""The main job, end to end, with real torch: look, refuse, recover, find nothing left to do, stop in time.
+
+The tests build on each other in the order they are written: one broken sandbox goes through its life.
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import nbformat
+import psutil
+import pytest
+import yaml
+
+from helpers.record.run_folder import Outcome, RunFolder, StageState
+from tests.integration.conftest import tree_hashes
+
+pytestmark = pytest.mark.torch
+RECOVER = (sys.executable, "-c", "from helpers.cli import main; main()")
+
+
+@pytest.fixture(scope="module")
+def environ(runs):
+    return {**os.environ, "RECOVER_RUNS": str(runs), "COLUMNS": "200"}
+
+
+@pytest.fixture(scope="module")
+def target(broken_sandbox):
+    return str(broken_sandbox / "sandbox.yaml")
+
+
+def recover(environ, *arguments):
+    done = subprocess.run([*RECOVER, *arguments], env=environ, capture_output=True, text=True, timeout=900)
+    print(done.stdout, done.stderr)
+    return done
+
+
+def latest(runs) -> RunFolder:
+    return RunFolder.open(runs, "latest")
+
+
+def states(folder):
+    return {r.name: r.state for r in folder.stage_records()}
+
+
+def test_a_plan_shows_every_change_and_makes_none(environ, target, broken_sandbox, runs):
+    before = tree_hashes(broken_sandbox)
+    done = recover(environ, "plan", target)
+    assert done.returncode == 0
+    assert "PLANNED" in done.stdout
+    for word in ("set aside", "venv", "dflash_model.py", "torchinductor", "undo"):
+        assert word in done.stdout
+    assert tree_hashes(broken_sandbox) == before
+    assert latest(runs).outcome is Outcome.PLANNED
+
+
+def test_the_plan_has_named_what_is_wrong(runs):
+    findings = latest(runs).evidence("00_preflight")["findings"]
+    wrong = {f["name"] for f in findings if f["status"] not in ("pass", "unknown")}
+    text = json.dumps(findings)
+    assert wrong
+    for word in ("sglang", "dflash_model.py", "is_fx_symbolic_tracing"):
+        assert word in text
+
+
+def test_without_approval_it_stops_before_the_first_change(environ, target, broken_sandbox, runs):
+    before = tree_hashes(broken_sandbox)
+    done = recover(environ, "run", target)
+    assert done.returncode == 5
+    assert "NEEDS_APPROVAL" in done.stdout
+    assert "Traceback" not in done.stdout + done.stderr
+    assert tree_hashes(broken_sandbox) == before
+    assert states(latest(runs))["10_environment"] is StageState.NEEDS_APPROVAL
+    assert states(latest(runs))["20_sources"] is StageState.PENDING
+
+
+def test_approved_it_recovers(environ, target, broken_sandbox, runs):
+    done = recover(environ, "run", target, "--yes")
+    assert done.returncode == 0, done.stdout
+    assert "RECOVERED" in done.stdout
+    folder = latest(runs)
+    assert set(states(folder).values()) == {StageState.PASSED}
+    container = broken_sandbox / "container" / "root"
+    assert [p.name for p in container.glob("venv.set-aside-*")], "the old environment is kept"
+    assert [p.name for p in (container / "training").glob("dflash_model.py.set-aside-*")]
+    assert not list(container.glob("venv/lib/*/site-packages/sglang*"))
+    report = (folder.path / "report.html").read_text()
+    assert "recovered" in report.lower()
+    assert folder.journal.problems() == []
+
+
+def test_the_executed_notebooks_are_a_readable_record(runs):
+    folder = latest(runs)
+    for stage in folder.asked.stages:
+        executed = nbformat.read(folder.notebook(stage), as_version=4)
+        for cell in executed.cells:
+            assert not [o for o in cell.get("outputs", []) if o.output_type == "error"]
+        code = [c for c in executed.cells if c.cell_type == "code"]
+        assert all(c.execution_count for c in code)
+        shown = [o for c in code for o in c.outputs if "data" in o]
+        assert all("text/plain" in o.data for o in shown), "readable without HTML"
+    total = sum(p.stat().st_size for p in (folder.path / "notebooks").glob("*.ipynb"))
+    assert total <= 2 * 1024 * 1024
+
+
+def test_a_second_run_finds_nothing_to_change_and_passes(environ, target, broken_sandbox, runs):
+    before = tree_hashes(broken_sandbox)
+    done = recover(environ, "run", target)  # no approval is needed when there is nothing to approve
+    assert done.returncode == 0, done.stdout
+    assert "RECOVERED" in done.stdout
+    assert tree_hashes(broken_sandbox) == before
+    changes = [e for e in latest(runs).journal.events() if e["event"] == "change"]
+    assert changes == []
+
+
+def test_a_torch_that_cannot_be_had_stops_the_chain_in_stage_30(environ, target, broken_sandbox, runs):
+    declared = yaml.safe_load(Path(target).read_text())
+    declared["torch"].update(version="2.11.0+cu128", cuda="12.8", available=True, device_count=8)
+    wrong = broken_sandbox.parent / "wrong-torch.yaml"
+    wrong.write_text(yaml.safe_dump(declared))
+    done = recover(environ, "run", str(wrong), "--yes")
+    assert done.returncode == 1
+    folder = latest(runs)
+    found = states(folder)
+    assert found["30_verify_torch"] is StageState.FAILED
+    assert found["40_warm_cache"] is found["60_benchmark"] is StageState.PENDING
+    report = (folder.path / "report.html").read_text()
+    assert "pending" in report
+    assert "2.11.0+cu128" in report
+
+
+def test_a_killed_kernel_is_never_completed(environ, target, runs):
+    before = set(runs.iterdir())
+    running = subprocess.Popen([*RECOVER, "run", target, "--through", "30"], env=environ, stdout=subprocess.PIPE)
+    kernel = kernel_in_stage(running, runs, before, "30_verify_torch", "import torch and let every device compute")
+    kernel.send_signal(signal.SIGKILL)
+    running.communicate(timeout=120)
+    assert running.returncode == 4
+    folder = latest(runs)
+    assert states(folder)["30_verify_torch"] is StageState.UNKNOWN
+    assert folder.outcome is Outcome.UNKNOWN
+    executed = nbformat.read(folder.notebook("30_verify_torch"), as_version=4)
+    by_tag = {c.metadata["tags"][0]: c for c in executed.cells if c.cell_type == "code" and c.metadata.get("tags")}
+    assert by_tag["action"].metadata.papermill["status"] == "failed"
+    for later in ("verification", "close"):
+        assert by_tag[later].metadata.papermill["status"] == "pending"
+
+
+def test_ctrl_c_leaves_an_interrupted_run_and_no_process(environ, target, runs):
+    before = set(runs.iterdir())
+    running = subprocess.Popen([*RECOVER, "run", target, "--through", "30"], env=environ, stdout=subprocess.PIPE)
+    kernel_in_stage(running, runs, before, "30_verify_torch", "import torch and let every device compute")
+    family = psutil.Process(running.pid).children(recursive=True)
+    running.send_signal(signal.SIGINT)
+    running.communicate(timeout=60)
+    assert running.returncode == 130
+    assert states(latest(runs))["30_verify_torch"] is StageState.INTERRUPTED
+    assert latest(runs).outcome is Outcome.INTERRUPTED
+    _, alive = psutil.wait_procs(family, timeout=5)
+    assert alive == []
+
+
+def kernel_in_stage(running, runs, before, stage, purpose):
+    """Wait until a stage's command of that purpose runs, and return the kernel that runs it."""
+    deadline = time.monotonic() + 240
+    while time.monotonic() < deadline:
+        assert running.poll() is None, "the run ended before its stage was reached"
+        new = [p for p in runs.iterdir() if p not in before and (p / "run.json").exists()]
+        if new and RunFolder(new[0]).stage_record(stage).state is StageState.RUNNING:
+            for kernel in psutil.Process(running.pid).children():
+                if any("bootstrap" in " ".join(c.cmdline()) or "/venv/bin/python" in " ".join(c.cmdline())
+                       for c in kernel.children()):
+                    return kernel
+        time.sleep(0.1)
+    raise AssertionError(f"{stage} was not reached")

@@ -1,0 +1,48 @@
+"""Captured payload documents as stages keep them, and every way of losing a part of one."""
+
+import copy
+import json
+from pathlib import Path
+
+FOLDER = Path(__file__).resolve().parents[1] / "payloads" / "captured"
+
+
+def document(name):
+    """A captured payload document."""
+    return json.loads((FOLDER / f"{name}.json").read_text(encoding="utf-8"))
+
+
+def measured(name):
+    """What a room makes of a document that it hands on as it is."""
+    whole = document(name)
+    return {**whole["measured"], "params": whole["params"], "errors": whole["errors"]}
+
+
+def losses(evidence, path=()):
+    """Copies of the evidence, each with one value gone or null; with the path of what was lost."""
+    for where in _paths(evidence):
+        for gone in (True, False):
+            lost = copy.deepcopy(evidence)
+            holder = lost
+            for key in where[:-1]:
+                holder = holder[key]
+            if not gone:
+                holder[where[-1]] = None
+            elif isinstance(holder, dict):
+                del holder[where[-1]]
+            else:
+                continue
+            yield where, lost
+
+
+def _paths(value, path=()):
+    """Every key and the first two places of every list."""
+    if isinstance(value, dict):
+        items = list(value.items())
+    elif isinstance(value, list):
+        items = list(enumerate(value))[:2]
+    else:
+        return
+    for key, inner in items:
+        yield (*path, key)
+        yield from _paths(inner, (*path, key))
