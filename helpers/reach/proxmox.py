@@ -6,7 +6,9 @@ taken away. This room must not know what happens inside the container.
 
 from __future__ import annotations
 
+import hashlib
 import re
+import secrets
 import time
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -15,10 +17,12 @@ from helpers.errors import (
     ContainerElsewhere,
     OutcomeUnknown,
     ParameterError,
+    PreconditionFailed,
     RunbookError,
     WrongTarget,
 )
 from helpers.reach import pct_words
+from helpers.reach.cleaning import and_then
 from helpers.reach.command import Command, CommandResult
 from helpers.reach.container import Observer
 from helpers.reach.pct_words import Listed, Snapshot
@@ -146,6 +150,46 @@ class Proxmox:
         """
         self._change("rollback", _checked(name))
         self._change("start")
+
+    def push(self, data: bytes, path: str) -> None:
+        """Bring bytes into the container by sftp and ``pct push``, checked on the host.
+
+        ``pct push`` says nothing when it fails: whoever calls this looks at what has arrived.
+
+        **Runs on:** host. **Changes:** ``path`` in the container; the host's copy is removed again.
+
+        Args:
+            data: what to bring.
+            path: printable ASCII; a name that nobody else uses.
+
+        Raises:
+            PreconditionFailed: the host's /tmp took no file, or not all of it.
+            ContainerNotRunning, ContainerLocked: as pct says.
+        """
+        copy = f"/tmp/recover-{secrets.token_hex(8)}"
+        remove = ("rm", "-f", copy)
+        with and_then(lambda: self._sent(host_line(remove), remove, "remove it", changes=True)):
+            self._put(data, copy)
+            words = ("pct", "push", str(self._vmid), copy, path, "--perms", "600")
+            check = f"echo {hashlib.sha256(data).hexdigest()}  {copy} | sha256sum --check --status"
+            line = f"{check} || exit 66; {host_line(words)}"
+            result = self._sent(line, words, "pct push an archive", changes=True)
+        if result.returncode == 66:
+            raise self._no_room("what was written there is not what was sent")
+        if result.returncode:
+            raise self._refused(result)
+
+    def _put(self, data: bytes, copy: str) -> None:
+        try:
+            self._host.put(data, copy)
+        except OSError as error:
+            raise self._no_room(str(error)) from error
+
+    def _no_room(self, why: str) -> PreconditionFailed:
+        return PreconditionFailed(
+            f"The host {self._host.name} could not take a file in /tmp: {why}.",
+            hint="Check the free space of /tmp on the host, or deploy without the detour.",
+        )
 
     def _change(self, subcommand: str, *words: str) -> None:
         purpose = f"{subcommand} {' '.join((f'container {self._vmid}', *words[:1]))}"

@@ -52,7 +52,7 @@ _RUN = (
 )
 
 
-class CannotBeSent(ValueError):  # noqa: N818  # the errors of this house are sentences
+class CannotBeSent(ValueError):
     """The command cannot travel: a NUL byte, a bad variable name, or too long a line."""
 
 

@@ -25,6 +25,7 @@ _OPEN_TIMEOUT_S = 5.0
 # sshd allows 10 sessions on a connection unless told otherwise, and counts one that has just ended
 # for a moment longer.
 _SEATS = 8
+_PIECE_BYTES = 32_768
 _LOST = (paramiko.SSHException, EOFError, OSError)
 Opened = TypeVar("Opened")
 
@@ -95,15 +96,25 @@ class Host:
         **Runs on:** host. **Changes:** the file, which must not be there yet.
 
         Raises:
-            OSError, paramiko.SSHException: it could not be written.
+            OSError: the host could not write it.
+            HostUnreachable: there was no way to the host, or the connection was lost on the way.
         """
         with self._seats:
-            _, client = self._opened(_sftp)
-            with client, client.open(path, "wx") as file:
-                file.set_pipelined(True)
-                view = memoryview(data)
-                for start in range(0, len(view), 32_768):
-                    file.write(view[start : start + 32_768])
+            connection, client = self._opened(_sftp)
+            try:
+                with client, client.open(path, "wx") as file:
+                    file.chmod(0o600)
+                    file.set_pipelined(True)
+                    view = memoryview(data)
+                    for start in range(0, len(view), _PIECE_BYTES):
+                        file.write(view[start : start + _PIECE_BYTES])
+            except _LOST as error:
+                if connection.alive and isinstance(error, OSError):
+                    raise
+                raise HostUnreachable(
+                    f"The connection to {self.settings} was lost while a file was sent there.",
+                    hint=f"Check the network, then start again. {path} may be left on the host.",
+                ) from error
 
     def close(self) -> None:
         """End the connection; the next command makes a new one. **Changes:** nothing."""

@@ -6,7 +6,9 @@ containers.
 
 from __future__ import annotations
 
+import os
 import shlex
+import shutil
 import socket
 import subprocess
 import sys
@@ -17,7 +19,7 @@ from tests.testbed.processes import descendants, end
 from tests.testbed.rootfs import make_host_etc
 
 NODE = "pve"
-_STANDIN = Path(__file__).resolve().parent
+_STANDIN = Path(__file__).resolve().parent / "standin"
 # PYTHONCOERCECLOCALE=0, utf8=0: in the C locale pct corrupts what is not ASCII, and so must the
 # stand-in.
 _PCT = """\
@@ -26,7 +28,6 @@ PYTHONCOERCECLOCALE=0 exec /usr/bin/python3 -s -S -X utf8=0 {program} "$@"
 """
 _PCT_PROGRAM = """\
 import sys
-sys.path.insert(0, {kit!r})
 from standin.main import main
 sys.exit(main({folder!r}))
 """
@@ -119,8 +120,10 @@ class Host:
         self.ssh_config.write_text(_CLIENT.format(**told))
         (self.keys / "known_hosts").write_text(self.known_as())
         program = self.folder / "bin" / "pct.py"
-        text = _PCT_PROGRAM.format(kit=str(_STANDIN), folder=str(self.folder))
-        program.write_text(text)
+        # Copied, so that a bed is complete in itself.
+        ignored = shutil.ignore_patterns("__pycache__")
+        shutil.copytree(_STANDIN, program.parent / "standin", dirs_exist_ok=True, ignore=ignored)
+        program.write_text(_PCT_PROGRAM.format(folder=str(self.folder)))
         (self.folder / "bin" / "pct").write_text(_PCT.format(program=shlex.quote(str(program))))
         (self.folder / "bin" / "pct").chmod(0o755)
 
@@ -217,9 +220,6 @@ def _name(pid: int) -> str:
 
 def missing_tools() -> list[str]:
     """What this machine lacks for a bed, in words. **Changes:** nothing."""
-    import os
-    import shutil
-
     lacking = [] if sys.platform == "linux" else ["Linux"]
     if sys.platform == "linux" and os.geteuid():
         lacking.append("root")

@@ -24,7 +24,7 @@ RUNNING, STOPPED, UNPRIVILEGED, WITH_BIND_MOUNT = 100, 101, 103, 105
 def bed() -> Iterator[Bed]:
     """Containers 100 (running), 101 (stopped), 103 (unprivileged, running), 105 (bind mount)."""
     # Not in pytest's own folder: an unprivileged container's root must get through to its files.
-    folder = Path(tempfile.mkdtemp(prefix="bed-"))
+    folder = Path(tempfile.mkdtemp(prefix="bed-", dir="/var/tmp"))
     made = Bed.make(folder)
     for vmid in (RUNNING, STOPPED):
         made.add_container(vmid)

@@ -12,7 +12,7 @@ import sys
 Value = bool | str
 
 
-class Die(Exception):  # noqa: N818  # Perl's word for it
+class Die(Exception):
     """Perl's ``die``: a message on standard error, and the leftover errno or 255 as exit code."""
 
     def __init__(self, message: str, code: int = 255) -> None:
