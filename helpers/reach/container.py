@@ -33,6 +33,40 @@ chmod -- "$mode" "$part"; sync -- "$part"; mv -fT -- "$part" "$folder/$name"; sy
 """
 
 
+def ended(result: CommandResult) -> CommandResult:
+    """The result of a command that ran to its end by itself; anything else is an error.
+
+    **Runs on:** operator. **Changes:** nothing.
+
+    Raises:
+        CommandTimedOut, OutcomeUnknown, CommandFailed: as ``Container.run``.
+    """
+    command = result.command
+    changed: Changed = "unknown" if command.changes else "no"
+    if result.end == "timed_out":
+        raise CommandTimedOut(
+            f"Timed out after {command.timeout_s:.0f} s: {command.purpose}.",
+            result=result,
+            hint="Read the output below; give the stage more time or find out what it waits for.",
+            changed=changed,
+        )
+    if result.end == "unknown":
+        raise OutcomeUnknown(
+            f"The connection was lost during: {command.purpose}.",
+            result=result,
+            hint="Look at the target before you run this again.",
+            changed=changed,
+        )
+    if result.end == "not_started":
+        raise CommandFailed(
+            f"Could not start {command.argv[0]}: {command.purpose}.",
+            result=result,
+            hint=f"Check that {command.argv[0]} exists in the container and may be executed.",
+            changed="no",
+        )
+    return result
+
+
 class Container(ABC):
     """A running container.
 
@@ -55,6 +89,7 @@ class Container(ABC):
         *,
         on_stdout: OnOutput | None = None,
         on_stderr: OnOutput | None = None,
+        observed: bool = True,
     ) -> CommandResult:
         """Run a command and return what came of it, whatever its exit code.
 
@@ -64,38 +99,23 @@ class Container(ABC):
             command: what to run.
             on_stdout: called with pieces of standard output as they come.
             on_stderr: called with pieces of standard error as they come.
+            observed: False = it is only a means to another command, which is observed itself.
 
         Raises:
             CommandTimedOut: it was ended at its deadline.
             OutcomeUnknown: the connection was lost after it was sent.
             CommandFailed: the program could not be started.
+            TargetError: there is no way to the container; nothing was sent.
         """
         result = self._execute(command, on_stdout, on_stderr)
+        if observed:
+            self.observe(result)
+        return ended(result)
+
+    def observe(self, result: CommandResult) -> None:
+        """Tell whoever keeps the record. **Changes:** nothing."""
         if self._observer is not None:
             self._observer(result)
-        changed: Changed = "unknown" if command.changes else "no"
-        if result.end == "timed_out":
-            raise CommandTimedOut(
-                f"Timed out after {command.timeout_s:.0f} s: {command.purpose}.",
-                result=result,
-                hint="Read the output below; give the stage more time or find out what it waits for.",
-                changed=changed,
-            )
-        if result.end == "unknown":
-            raise OutcomeUnknown(
-                f"The connection was lost during: {command.purpose}.",
-                result=result,
-                hint="Look at the target before you run this again.",
-                changed=changed,
-            )
-        if result.end == "not_started":
-            raise CommandFailed(
-                f"Could not start {command.argv[0]}: {command.purpose}.",
-                result=result,
-                hint=f"Check that {command.argv[0]} exists in the container and may be executed.",
-                changed="no",
-            )
-        return result
 
     def check(
         self,

@@ -53,6 +53,34 @@ exit 1
 """
 
 
+class _Sent:
+    """A command on its way, and what is heard of it."""
+
+    def __init__(
+        self, command: Command, where: str, on_stdout: OnOutput | None, on_stderr: OnOutput | None
+    ) -> None:
+        self.token = secrets.token_hex(8)
+        self.out = MarkedStream(self.token, on_stdout)
+        self.err = MarkedStream(self.token, on_stderr)
+        self._command, self._where = command, where
+        self._started_at, self._start = datetime.now(UTC).isoformat(), time.monotonic()
+
+    def result(
+        self, end: End, returncode: int | None = None, *, stderr: bytes | None = None
+    ) -> CommandResult:
+        """All that is known of it."""
+        return CommandResult(
+            self._command,
+            self._where,
+            end,
+            returncode,
+            bytes(self.out.output),
+            bytes(self.err.output) if stderr is None else stderr,
+            self._started_at,
+            time.monotonic() - self._start,
+        )
+
+
 class PctContainer(Container):
     """A container of a Proxmox host.
 
@@ -93,48 +121,42 @@ class PctContainer(Container):
         if command.changes and not self._may_change:
             self.proxmox.require()  # exec itself does not look whether a backup holds the container
             self._may_change = True
-        token = secrets.token_hex(8)
-        started_at, start = datetime.now(UTC).isoformat(), time.monotonic()
-        out, err = MarkedStream(token, on_stdout), MarkedStream(token, on_stderr)
-
-        def result(end: End, returncode: int | None, stderr: bytes) -> CommandResult:
-            elapsed_s = time.monotonic() - start
-            stdout = bytes(out.output)
-            return CommandResult(
-                command, self.name, end, returncode, stdout, stderr, started_at, elapsed_s
-            )
-
+        sent = _Sent(command, self.name, on_stdout, on_stderr)
         try:
-            line = self._line(command, token)
+            line = self._line(command, sent.token)
         except CannotBeSent as error:
-            return result("not_started", None, str(error).encode())
+            return sent.result("not_started", stderr=str(error).encode())
         try:
             exchange = self.host.run(
                 line,
                 stdin=command.stdin,
                 timeout_s=command.timeout_s,
-                on_stdout=out.feed,
-                on_stderr=err.feed,
+                on_stdout=sent.out.feed,
+                on_stderr=sent.err.feed,
             )
         except RunbookError:
             raise  # nothing was sent
         except BaseException:  # interrupted: nothing of it may go on unseen
-            self._kill(token)
+            self._kill(sent.token)
             raise
-        out.close()
-        err.close()
-        if err.stranger is not None:
-            raise self._stranger(err.stranger)
+        return self._told(sent, exchange)
+
+    def _told(self, sent: _Sent, exchange: Exchange) -> CommandResult:
+        """What came of it, by what the marks say."""
+        sent.out.close()
+        sent.err.close()
+        if sent.err.stranger is not None:
+            raise self._stranger(sent.err.stranger)
         if exchange.outcome == "timed_out":
-            gone = exchange.connected and self._kill(token)
-            return result("timed_out" if gone else "unknown", None, bytes(err.output))
-        if err.returncode is not None:
-            return result("exited", err.returncode, bytes(err.output))
-        if err.absent:
-            return result("not_started", None, bytes(err.before))
-        if err.pid is None and exchange.outcome == "exited":
-            raise self._refused(exchange, bytes(err.before))
-        return result("unknown", None, bytes(err.output))
+            gone = exchange.connected and self._kill(sent.token)
+            return sent.result("timed_out" if gone else "unknown")
+        if sent.err.returncode is not None:
+            return sent.result("exited", sent.err.returncode)
+        if sent.err.absent:
+            return sent.result("not_started", stderr=bytes(sent.err.before))
+        if sent.err.pid is None and exchange.outcome == "exited":
+            raise self._refused(exchange, bytes(sent.err.before))
+        return sent.result("unknown")
 
     def _line(self, command: Command, token: str) -> str:
         return pct_exec_line(

@@ -29,7 +29,7 @@ class Relay:
         self._open = threading.Event()
         self._open.set()
         self._pairs: list[tuple[socket.socket, socket.socket]] = []
-        self._left_bytes: int | None = None
+        self._left_bytes: dict[bool, int] = {}
         self.accepted = 0
         threading.Thread(target=self._accept, name="relay", daemon=True).start()
 
@@ -44,9 +44,13 @@ class Relay:
         for pair in pairs:
             _close(*pair)
 
-    def cut_after(self, sent_bytes: int) -> None:
-        """End every connection once clients have sent so many more bytes."""
-        self._left_bytes = sent_bytes
+    def cut_after(
+        self, *, sent_bytes: int | None = None, received_bytes: int | None = None
+    ) -> None:
+        """End every connection once clients have sent, or received, so many more bytes."""
+        for sent, left_bytes in ((True, sent_bytes), (False, received_bytes)):
+            if left_bytes is not None:
+                self._left_bytes[sent] = left_bytes
 
     def freeze(self) -> None:
         """Pass nothing on until ``thaw``; connections stay open, new ones get no answer."""
@@ -86,16 +90,16 @@ class Relay:
         threading.Thread(target=self._pass, args=(server, client, False), daemon=True).start()
         self._pass(client, server, True)
 
-    def _pass(self, source: socket.socket, destination: socket.socket, counted: bool) -> None:
+    def _pass(self, source: socket.socket, destination: socket.socket, sent: bool) -> None:
         with suppress(OSError):
             while data := source.recv(_CHUNK_BYTES):
                 self._open.wait()
                 if self._delay_s:
                     time.sleep(self._delay_s)
-                if counted and self._left_bytes is not None:
-                    self._left_bytes -= len(data)
-                    if self._left_bytes < 0:
-                        self._left_bytes = None
+                if sent in self._left_bytes:
+                    self._left_bytes[sent] -= len(data)
+                    if self._left_bytes[sent] < 0:
+                        del self._left_bytes[sent]
                         self.cut()
                         return
                 destination.sendall(data)

@@ -241,7 +241,7 @@ def test_a_connection_that_is_cut_in_the_middle(bed, wired, relay, way, sent_byt
 
 def cut_when_sending(relay, sent_bytes: int) -> None:
     """Let the look pass (it sends little) and cut the wire that the files go over."""
-    relay.cut_after(40_000 + sent_bytes)
+    relay.cut_after(sent_bytes=40_000 + sent_bytes)
 
 
 @pytest.mark.parametrize(
