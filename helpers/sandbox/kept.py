@@ -1,8 +1,8 @@
-"""What takes minutes to make and stays true: kept beside the sandbox, for the next one in the same folder.
+"""What takes minutes to make and stays true: kept for the next sandbox in the same folder.
 
-A compile cache is bound to the paths it was made with, so it serves no other folder; whether it still fits is
-said by the record it carries (``recover.warm_record``), and of a baseline by its key (``recover.baseline``).
-This room only copies.
+A compile cache is bound to the paths it was made with, so it serves no other folder; whether it
+still fits is said by the record it carries (``recover.warm_record``), and of a baseline by its key
+(``recover.baseline``). This room only copies.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ def restore_cache(folder: SandboxFolder, cache: Path) -> bool:
     """Copy the kept compile cache into place, if there is one. **Changes:** makes ``cache``."""
     if not _cache(folder).is_dir():
         return False
-    # Dates go with the files: a cache older than a script is a symptom, and must not be made one here.
+    # Dates go with the files: a cache older than a script is a symptom, and must not be made one
+    # here.
     shutil.copytree(_cache(folder), cache, symlinks=True)
     return True
 

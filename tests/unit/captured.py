@@ -4,6 +4,8 @@ import copy
 import json
 from pathlib import Path
 
+from helpers.target import Target, load_target
+
 FOLDER = Path(__file__).resolve().parents[1] / "payloads" / "captured"
 
 
@@ -18,7 +20,21 @@ def measured(name):
     return {**whole["measured"], "params": whole["params"], "errors": whole["errors"]}
 
 
-def losses(evidence, path=()):
+def target(**changed):
+    """The sandbox's target with the roles that the documents were captured with.
+
+    Each argument names a part of the target and gives the fields of it that differ.
+    """
+    raw = load_target("sandbox").model_dump()
+    raw["workload"]["roles"] = document("benchmark")["params"]["roles"]
+    raw["environment"]["python"] = "3.11"
+    raw["torch"] |= {"version": "2.13.0+cpu", "cuda": None, "available": False, "device_count": 0}
+    for part, fields in changed.items():
+        raw[part] |= fields
+    return Target.model_validate(raw)
+
+
+def losses(evidence):
     """Copies of the evidence, each with one value gone or null; with the path of what was lost."""
     for where in _paths(evidence):
         for gone in (True, False):
