@@ -20,8 +20,8 @@ def describe(root: Path) -> Json:
 
     Returns:
         ``root``, ``target`` (its target file), ``state``, ``made_at``, ``faults`` (what was broken
-        on purpose), ``steps``, and ``broken_now``: for environment, scripts, compile cache and torch
-        a list of what is not as declared, or None while the sandbox is half-made.
+        on purpose), ``steps``, and ``broken_now``: what is not as declared, a list each for
+        environment, scripts, compile cache and torch; None while the sandbox is half-made.
 
     Raises:
         ParameterError: there is no sandbox of ours in that folder.

@@ -1,7 +1,7 @@
 """A sandbox is removed only where it is one, and a fault breaks what it says and nothing else.
 
-The mechanics are shown on a small target: real uv, real git, a real environment with two small wheels,
-no torch. That a sandbox with torch comes to life is shown by every test that recovers one.
+The mechanics are shown on a small target: real uv, real git, a real environment with two small
+wheels, no torch. That one with torch comes to life is shown by every test that recovers one.
 """
 
 import json

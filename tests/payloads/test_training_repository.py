@@ -78,9 +78,9 @@ def watched(query, key, value, visible):
     used.append(isinstance(visible, BlockMask))
     return attend(query, key, value, visible)
 dflash_model.attend = watched
-dense = drafter.draft(tokens, hidden, anchors)
+dense = drafter.draft(tokens, hidden, anchors, drafter.visible(tokens, anchors))
 with torch.no_grad():
-    flex = drafter.draft(tokens, hidden, anchors)
+    flex = drafter.draft(tokens, hidden, anchors, drafter.visible(tokens, anchors))
 difference = (dense - flex).abs().max() / flex.std()
 answer = {"flex": used, "difference": difference.item()}
 """

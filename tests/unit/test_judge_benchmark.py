@@ -200,6 +200,15 @@ def test_a_crash_is_named_with_its_signature():
     assert "FX tracing race" in said
 
 
+def test_the_race_on_a_gpu_with_a_warm_cache_is_named():
+    whole = captured.h200("benchmark_race")
+    declared = captured.target(workload={"roles": whole["params"]["roles"]})
+    found = judge({"measured": captured.handed_on(whole)}, declared)
+    assert found.status is S.FAIL
+    assert found["threads"].meaning.startswith("target0 on cuda:0: RuntimeError: Detected that you")
+    assert "FX tracing race" in found["threads"].meaning
+
+
 def test_a_hang_is_named_with_the_threads_that_hang():
     whole = captured.measured("benchmark_crash")
     for thread in whole["threads"]:

@@ -65,6 +65,23 @@ def test_the_true_case_passes_with_its_own_numbers():
     assert found.status is S.PASS, found.deciding
 
 
+def test_an_h200_computes_right():
+    measured = captured.handed_on(captured.h200("verify_torch"))
+    declared = captured.target(
+        environment={"python": "3.12"},
+        torch={
+            "version": "2.11.0+cu130",
+            "cuda": "13.0",
+            "available": True,
+            "device_count": 1,
+            "git_version": "70d99e998b4955e0049d13a98d77ae1b14db1f45",
+        },
+    )
+    found = judge({"measured": measured}, declared)
+    assert found.status is S.PASS, found.deciding
+    assert found["cuda:0 product float32"].measured < 1e-6
+
+
 def test_another_python_fails():
     assert (
         judge(evidence(python={"version": "3.12.1 (main)"}), target())["Python version"].status

@@ -51,6 +51,14 @@ def test_the_captured_proof_passes():
     assert all(check.expected and check.source for check in found.checks)
 
 
+def test_a_gpu_is_proven_warm_likewise():
+    warm, prove = captured.h200("warm_cache"), captured.h200("warm_cache_prove")
+    declared = captured.target(workload={"roles": prove["params"]["roles"]})
+    measured = evidence(warm=warm["measured"], prove=prove["measured"], first_steps=[])
+    assert judge(measured, declared).status is S.PASS
+    assert judge(evidence(prove=warm["measured"]), declared).status is S.FAIL
+
+
 @pytest.mark.parametrize(
     ("counters", "check", "status"),
     [

@@ -68,7 +68,7 @@ def draft_rule(anchors: Tensor, context: int, block_size: int) -> MaskRule:
 
 
 def causal_rule(batch: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
-    """The target reads from left to right."""
+    """The rule of the target, which reads from left to right."""
     return key <= query
 
 
@@ -173,8 +173,7 @@ class Target(nn.Module):
 
     def visible(self, tokens: Tensor) -> Visible:
         """The mask for these tokens' shape."""
-        batch, context = tokens.shape
-        return write_out(causal_rule, batch, context, context, tokens.device)
+        return write_out(causal_rule, *tokens.shape, tokens.shape[1], tokens.device)
 
     def forward(self, tokens: Tensor, visible: Visible) -> Tensor:
         """Hidden states of the tapped layers, side by side: [batch, context, taps * width]."""
@@ -206,9 +205,9 @@ class Drafter(nn.Module):
 
     def visible(self, tokens: Tensor, anchors: Tensor) -> Visible:
         """The mask for these anchors."""
-        context, drafted = tokens.shape[1], anchors.shape[1] * self.block_size
+        (batch, context), drafted = tokens.shape, anchors.shape[1] * self.block_size
         rule = draft_rule(anchors, context, self.block_size)
-        return write_out(rule, tokens.shape[0], drafted, context + drafted, tokens.device)
+        return write_out(rule, batch, drafted, context + drafted, tokens.device)
 
     def forward(
         self, tokens: Tensor, hidden: Tensor, anchors: Tensor, visible: Visible
@@ -296,6 +295,5 @@ def compiled(model: nn.Module, device: torch.device) -> Callable[..., Any]:
     is C++ too: one source file a graph instead of one a kernel, which halves the time to compile.
     """
     on_cpu = device.type == "cpu"
-    options = {"cpp_wrapper": True} if on_cpu else {}
-    forward = torch.compile(model, fullgraph=True, dynamic=False, options=options)
+    forward = torch.compile(model, fullgraph=True, dynamic=False, options={"cpp_wrapper": on_cpu})
     return torch.autocast(device.type, torch.bfloat16, enabled=not on_cpu)(forward)

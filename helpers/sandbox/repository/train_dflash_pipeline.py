@@ -5,8 +5,7 @@
     lend hidden states                        meet now and then
 
 A target waits while the queue is full, so the slower side sets the pace and memory stays bounded.
-Every drafter trains a replica; at a meeting, every ``--meet-every`` steps, all replicas take their
-mean.
+Every drafter trains a replica; every ``--meet-every`` steps they meet, and all take their mean.
 
 What it prints: one line for each log interval, and no other line that starts with ``step=``::
 
@@ -137,7 +136,6 @@ class Pipeline:
         if stuck:
             print(f"# still running after {SECONDS_TO_END} s: {', '.join(stuck)}", file=sys.stderr)
             faulthandler.dump_traceback()
-            sys.stderr.flush()
             os._exit(1)
 
     def _add(self, name: str, worker: Worker, work: Callable[[int], None], number: int) -> None:
@@ -185,10 +183,7 @@ class Pipeline:
 
 
 def batch_sizes(options: argparse.Namespace) -> list[tuple[int, int]]:
-    """(texts, anchors) of the batches: texts with long answers, and with answers half as long.
-
-    Only two sizes, because every size is a graph of its own.
-    """
+    """(texts, anchors) of a batch of long answers and of short ones; every size costs a graph."""
     a_text = options.context + options.anchors * options.block_size
     batch = min(options.max_batch, options.token_budget // a_text)
     if batch < 1:
