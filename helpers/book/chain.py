@@ -21,8 +21,8 @@ from helpers.book.binding import (
     parameters_of,
     runs_root,
 )
-from helpers.book.kernels import drop_prestarted
 from helpers.book.execution import Execution, Progress, execute
+from helpers.book.kernels import drop_prestarted
 from helpers.book.parameters import check_parameters
 from helpers.book.rooms import STAGES
 from helpers.book.signals import signals_interrupt

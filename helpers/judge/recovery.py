@@ -5,7 +5,7 @@ See the head of ``helpers.judge.benchmark`` for the rule in words.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from helpers.judge.throughput import (
@@ -80,7 +80,7 @@ def throughput(
 
 def _interval(measured: Mapping[str, Any], base: Mapping[str, Any]) -> Interval | None:
     """The ratio to the baseline and its interval, other work reckoned in; None = not known."""
-    now, then = _rates(measured), _rates(base)
+    now, then = _rates(measured), _known(base.get("samples_tok_per_s"))
     kept = base.get("measured") or {}
     lost = _lost(measured)
     if now is None or lost is None or len(now) < LEAST_BINS or _steps(measured) < LEAST_STEPS:
@@ -151,9 +151,13 @@ def stalls(measured: Mapping[str, Any], target: Target) -> Check:
 
 
 def _rates(measured: Mapping[str, Any]) -> list[float] | None:
-    rates = measured.get("samples_tok_per_s") or []
-    known = [float(rate) for rate in rates if rate is not None]
-    return known if known and len(known) == len(rates) and any(known) else None
+    return _known([(one or {}).get("tok_per_s") for one in measured.get("series") or []])
+
+
+def _known(rates: Sequence[float | None] | None) -> list[float] | None:
+    """The rates when all of them are known and any is above nothing."""
+    known = [float(rate) for rate in rates or () if rate is not None]
+    return known if any(known) and len(known) == len(rates or ()) else None
 
 
 def _lost(measured: Mapping[str, Any]) -> float | None:

@@ -10,7 +10,7 @@ A file ``<key>.json``::
 
     {schema, device, torch_build, workload_sha256, roles_hash,
      tok_per_s: median of the samples,
-     samples_tok_per_s: [..] in bins, in order, see ``workload.free_core_samples``,
+     samples_tok_per_s: [..] in bins, in order, see ``workload.free_core_series``,
      measured: {free_cores: whether they are corrected for other work, bin_s, window_s,
                 mean_tok_per_s, step_s: median of the counted role's steps,
                 counted_role, load, memory, first_steps_s, compile},
@@ -155,14 +155,15 @@ def measure_baseline(
             f"No baseline was recorded: {'; '.join(problems) or 'the devices have no name'}.",
             hint="A baseline needs a healthy, warm environment: mend that, then measure again.",
         )
-    samples, corrected = workload.free_core_samples(measured)
+    series, corrected = workload.free_core_series(measured)
+    samples = tuple(float(one["tok_per_s"]) for one in series)
     return Baseline(
         device=device,
         torch_build=str(measured["torch"]["version"]),
         workload_sha256=code_hash(code),
         roles_hash=workload.roles_hash(target),
         tok_per_s=statistics.median(samples),
-        samples_tok_per_s=tuple(samples),
+        samples_tok_per_s=samples,
         measured={"free_cores": corrected, **_kept(measured)},
         recorded_at=datetime.now(UTC).isoformat(timespec="seconds"),
         source=f"measured by the payload benchmark in {source}",

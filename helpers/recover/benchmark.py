@@ -14,8 +14,8 @@ Measured: what the payload ``benchmark`` measured (see its head), its ``params``
     and::
 
     {baseline: the whole baseline file|null, baseline_at: its path, or why there is none,
-     samples_tok_per_s: [..] in bins, see ``workload.free_core_samples``,
-     free_cores: whether they are corrected for other work,
+     series: its bins, corrected for other work: see ``workload.free_core_series``,
+     free_cores: whether they could be corrected,
      committed: {path: sha256} the code at the declared ref,
      other_code: [files that ran and differ from it]}
 """
@@ -100,10 +100,10 @@ def apply(work: Work, facts: Json, plan: Plan) -> Json:
         found, where = baseline.find(work.target, device, torch)
     else:
         found, where = None, "the measurement did not come far enough to name devices and torch"
-    samples, corrected = workload.free_core_samples(measured)
+    series, corrected = workload.free_core_series(measured)
     return {
         **measured,
-        "samples_tok_per_s": [*samples],
+        "series": [*series],
         "free_cores": corrected,
         "params": document.params,
         "errors": list(document.errors),

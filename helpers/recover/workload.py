@@ -89,30 +89,28 @@ def device_text(names: Mapping[str, str | None], cores: int | None) -> str | Non
     return " + ".join([*parts, *([f"{cpu}, {cores} cores"] if cpu is not None else [])])
 
 
-def free_core_samples(measured: Mapping[str, Any]) -> tuple[list[float], bool]:
-    """Tokens per second of each bin, as they would have been with every core free for training.
+def free_core_series(measured: Mapping[str, Any]) -> tuple[list[dict[str, Any]], bool]:
+    """The benchmark's bins with tokens per second as if every core had been free for training.
 
-    The kernel tells how many cores the process used in a bin and how many its threads were ready
-    for and had to wait for. Without anyone else it would have had as many as it was ready for, or
-    all there are; a rate is raised in that proportion. Threads that wait for a lock or a device are
-    not ready, so what training loses by itself stays lost. **Changes:** nothing.
+    The kernel tells how many cores the process used in a bin, and for how many its threads were
+    ready and had to wait. Without anyone else it would have had as many as it was ready for, or all
+    there are; a rate is raised in that proportion. Threads that wait for a lock or a device are not
+    ready, so what training loses by itself stays lost. **Changes:** nothing.
 
     Returns:
-        The samples, and whether they are so corrected; they are as measured where the kernel did
-        not tell.
+        The bins, each with ``tok_per_s`` so corrected and ``as_measured_tok_per_s`` beside it, and
+        whether they were corrected: where the kernel did not tell they are as measured.
     """
-    bins = measured.get("series") or []
+    bins = [dict(one) for one in measured.get("series") or []]
     cores = (measured.get("load") or {}).get("cores")
-    if cores and all(
-        b.get("own_cores") is not None and b.get("own_wait_cores") is not None for b in bins
-    ):
-        return [_on_free_cores(b, float(cores)) for b in bins], True
-    return [float(b["tok_per_s"]) for b in bins], False
-
-
-def _on_free_cores(one: Mapping[str, Any], cores: float) -> float:
-    rate, had, waited = (float(one[name]) for name in ("tok_per_s", "own_cores", "own_wait_cores"))
-    return rate * min(cores, had + waited) / had if had > 0 else rate
+    told = [one.get(name) for one in bins for name in ("own_cores", "own_wait_cores")]
+    corrected = bool(cores and bins) and None not in told
+    for one in bins:
+        one["as_measured_tok_per_s"] = one["tok_per_s"]
+        if corrected and one["own_cores"] > 0:
+            had = min(float(cores), one["own_cores"] + one["own_wait_cores"])
+            one["tok_per_s"] *= had / one["own_cores"]
+    return bins, corrected
 
 
 def run_benchmark(

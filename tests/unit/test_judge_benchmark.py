@@ -34,13 +34,12 @@ def evidence(*, ratio=1.0, bins=30, load=None, base_load=None, **changed):
     """The captured measurement with a series of its own, beside a baseline of 4000 tok/s."""
     measured = captured.measured("benchmark")
     rates = wave(LEVEL * ratio, bins)
-    series = [{"t_s": i * 0.5, "tok_per_s": rate} for i, rate in enumerate(rates)]
+    series = [{"t_s": place * 0.5, "tok_per_s": rate} for place, rate in enumerate(rates)]
     return {
         "facts": {},
         "measured": measured
         | {
             "series": series,
-            "samples_tok_per_s": rates,
             "free_cores": False,
             "load": QUIET | {"heaviest_others": []} | (load or {}),
             "compile": {"before": {}, "window": {"compilations": 0}, "reasons": {}},
@@ -151,7 +150,7 @@ def test_a_baseline_of_a_busy_machine_proves_less():
         ({"load": {"own_cores": None}}, "machine quiet"),
         ({"load": {"own_cores": None}}, "throughput"),
         ({"other_code": None}, "code measured"),
-        ({"samples_tok_per_s": None}, "throughput"),
+        ({"series": None}, "throughput"),
     ],
 )
 def test_what_could_not_be_compared_is_unknown(changed, check):
@@ -177,7 +176,7 @@ def test_other_code_than_the_committed_fails():
 def test_pauses_are_found_though_the_median_does_not_move():
     whole = evidence()
     for place in range(0, 30, 3):
-        whole["measured"]["samples_tok_per_s"][place] = 0.0
+        whole["measured"]["series"][place]["tok_per_s"] = 0.0
     found = judge(whole, target())
     assert found["throughput"].status is S.PASS
     assert found["stalls"].status is S.DEGRADED
@@ -251,7 +250,7 @@ def test_losing_any_part_of_the_evidence_never_raises_and_never_passes_unseen(mo
     whole = evidence()
     for thread in whole["measured"]["threads"]:
         thread["steps"] = thread["steps"][:1]
-    needed = {"samples_tok_per_s", "load", "compile", "threads", "baseline", "other_code", "phase"}
+    needed = {"series", "load", "compile", "threads", "baseline", "other_code", "phase"}
     for where, lost in captured.losses(whole):
         found = judge(lost, target())
         if len(where) == 2 and where[1] in needed:

@@ -72,15 +72,19 @@ def test_roles_and_threads_decide_the_roles_hash_and_the_file_does_not():
     ],
 )
 def test_samples_are_corrected_for_cores_that_others_took(had, waited, free):
-    series = [{"t_s": 0.0, "tok_per_s": 100.0, "own_cores": had, "own_wait_cores": waited}]
-    assert workload.free_core_samples({"series": series, "load": {"cores": 2}}) == ([free], True)
+    one = {"t_s": 0.0, "tok_per_s": 100.0, "own_cores": had, "own_wait_cores": waited}
+    series, corrected = workload.free_core_series({"series": [one], "load": {"cores": 2}})
+    assert corrected
+    assert series == [one | {"tok_per_s": free, "as_measured_tok_per_s": 100.0}]
 
 
-def test_samples_stay_as_measured_where_the_kernel_did_not_tell():
-    bins = [{"t_s": 0.0, "tok_per_s": 100.0, "own_cores": 0.5, "own_wait_cores": None}]
-    assert workload.free_core_samples({"series": bins, "load": {"cores": 2}}) == ([100.0], False)
-    assert workload.free_core_samples({"series": bins, "load": None}) == ([100.0], False)
-    assert workload.free_core_samples({"series": None})[0] == []
+@pytest.mark.parametrize("load", [{"cores": 2}, {}, None])
+def test_samples_stay_as_measured_where_the_kernel_did_not_tell(load):
+    one = {"t_s": 0.0, "tok_per_s": 100.0, "own_cores": 0.5, "own_wait_cores": None}
+    series, corrected = workload.free_core_series({"series": [one], "load": load})
+    assert not corrected
+    assert series[0]["tok_per_s"] == 100.0
+    assert workload.free_core_series({"series": None}) == ([], False)
 
 
 KEY = {
