@@ -61,7 +61,7 @@ def stages_through(last: str | None) -> tuple[str, ...]:
     if not matching:
         raise ParameterError(f"There is no stage {last!r}.", hint=f"Stages: {', '.join(names)}.")
     upto = names[: names.index(matching[0]) + 1]
-    return tuple([*upto, *(n for n in names if STAGES[n].always and n not in upto)])
+    return (*upto, *(n for n in names if STAGES[n].always and n not in upto))
 
 
 def run_chain(

@@ -67,6 +67,7 @@ def run_payload(
     **Runs on:** container. **Changes:** what the payload changes; inventory-like payloads change nothing.
 
     Args:
+        container: where it runs.
         payload: name of the file in ``payloads/`` without its ending.
         params: passed on as JSON.
         python: the Python that runs it, a path or a name in the container.

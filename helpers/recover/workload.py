@@ -104,12 +104,12 @@ def free_core_series(measured: Mapping[str, Any]) -> tuple[list[dict[str, Any]],
     bins = [dict(one) for one in measured.get("series") or []]
     cores = (measured.get("load") or {}).get("cores")
     told = [one.get(name) for one in bins for name in ("own_cores", "own_wait_cores")]
-    corrected = bool(cores and bins) and None not in told
+    corrected = cores is not None and bool(bins) and None not in told
     for one in bins:
         one["as_measured_tok_per_s"] = one["tok_per_s"]
         if corrected and one["own_cores"] > 0:
-            had = min(float(cores), one["own_cores"] + one["own_wait_cores"])
-            one["tok_per_s"] *= had / one["own_cores"]
+            would_have = min(cores, one["own_cores"] + one["own_wait_cores"])
+            one["tok_per_s"] *= would_have / one["own_cores"]
     return bins, corrected
 
 
