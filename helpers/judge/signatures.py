@@ -37,7 +37,8 @@ KNOWN = (
         "module is not installed as a submodule",
         "FX tracing race",
         "A thread ran into another thread's tracing, which patches nn.Module for the whole "
-        "process; the check that would have said so is muted. Take the muting out and warm in one thread.",
+        "process; the check that would have said so is muted. Take the muting out, and warm in one "
+        "thread.",
     ),
     Signature(
         "CUDA out of memory",

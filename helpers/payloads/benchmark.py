@@ -69,6 +69,7 @@ PROGRESS_EVERY_S = 1.0
 # What a thread's facts get later, and what stays null when it does not come to that.
 LATER = ("build_s", "first_steps_s", "warm_up_steps", "steps_completed", "step_s", "steps",
          "tokens", "tok_per_s", "error")  # fmt: skip
+NOT_YET = ("first_steps_s", "warm_up", "window_s", "tok_per_s", "series", "roles", "load")
 PARAMS = {
     "workload": Param(str, REQUIRED),
     "roles": Param(list, REQUIRED, items=dict),
@@ -144,11 +145,7 @@ def measure(params: dict[str, Any], reporter: Reporter) -> None:
         phase="import", cpu_model=cpu_model, files=workload_steps.hashes(params["workload"])
     )
     measured.update(counted_role=counted, environment=torch_facts.environment())
-    measured.update(
-        dict.fromkeys(
-            ("first_steps_s", "warm_up", "window_s", "tok_per_s", "series", "roles", "load")
-        )
-    )
+    measured.update(dict.fromkeys(NOT_YET))
     reporter.progress(phase="import")
     import torch
 

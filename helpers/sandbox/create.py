@@ -10,7 +10,7 @@ import time
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import yaml
 from pydantic import BaseModel, ConfigDict
@@ -88,8 +88,9 @@ def create(
         folder.write_note(note)
         write_target(folder, declared)
         making = Making(folder=folder, target=load_target(str(folder.target_file)), say=say)
-        _make_healthy(making)
-        _break(making, wanted)
+        shown = [name for name in wanted if name in _SEEN_IN_TRAINING]
+        _make_healthy(making, goes_on=bool(shown))
+        _break(making, shown, [name for name in wanted if name not in shown])
         steps = tuple(step.model_dump(mode="json") for step in making.steps)
         folder.write_note(note.model_copy(update={"state": "ready", "steps": steps}))
     elapsed_s = time.monotonic() - began_s
@@ -121,31 +122,24 @@ def _clear(folder: SandboxFolder, say: Say) -> None:
     say(f"removed the {state} sandbox of {note.started_at}: {', '.join(removed)}")
 
 
-def _make_healthy(making: Making) -> None:
+def _make_healthy(making: Making, *, goes_on: bool) -> None:
     with making.step("repository", "the training scripts, in git") as outcome:
         outcome.detail = f"HEAD is {make_repository(making.folder.repository)[:12]}"
     healthy.lay_out(making)
     healthy.build_environment(making)
     healthy.deploy_scripts(making)
     healthy.fill_cache(making)
-    healthy.measure_baseline(making)
-    _train(making, "healthy")
+    healthy.train(making, healthy.measure_baseline(making), goes_on=goes_on)
 
 
-def _break(making: Making, wanted: tuple[str, ...]) -> None:
-    waiting = [name for name in wanted if name in _SEEN_IN_TRAINING]
-    for name in waiting:
+def _break(making: Making, shown: Sequence[str], others: Sequence[str]) -> None:
+    for name in shown:
         _do(making, name)
-    if waiting:
-        _train(making, "broken")
-    for name in wanted:
-        if name not in waiting:
-            _do(making, name)
-
-
-def _train(making: Making, state: Literal["healthy", "broken"]) -> None:
-    with making.step(f"{state} training", "a moment of it, for its log") as outcome:
-        outcome.detail = str(train_for_a_moment(making.work, state))
+    if shown:
+        with making.step("broken training", "a moment of it, for its log") as outcome:
+            outcome.detail = str(train_for_a_moment(making.work, "broken"))
+    for name in others:
+        _do(making, name)
 
 
 def _do(making: Making, name: str) -> None:

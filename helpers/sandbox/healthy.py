@@ -22,6 +22,7 @@ from helpers.recover import baseline, benchmark, environment, sources, warm_cach
 from helpers.recover.work import Json, Room
 from helpers.sandbox import kept
 from helpers.sandbox.making import How, Making
+from helpers.sandbox.training import train_for_a_moment
 from helpers.target import Target
 from helpers.verdict import Verdict
 
@@ -119,10 +120,13 @@ def fill_cache(making: Making) -> None:
         outcome.detail = f"{_size(cache)}; first steps {seconds} s; proven by a second process"
 
 
-def measure_baseline(making: Making) -> None:
+def measure_baseline(making: Making) -> str:
     """Measure what training reaches while healthy, or take the measurement that was kept.
 
     **Runs on:** container. **Changes:** the baselines' folder; what is kept.
+
+    Returns:
+        The baseline's key.
     """
     work, folder = making.work, Path(making.target.benchmark.baselines)
     with making.step(
@@ -135,7 +139,7 @@ def measure_baseline(making: Making) -> None:
             outcome.detail = (
                 f"{expected['tok_per_s']:.0f} tok/s, measured here at {expected['recorded_at']}"
             )
-            return
+            return str(expected["key"])
         found = baseline.measure_baseline(
             work.container, making.target, work.say, source="a new sandbox"
         )
@@ -149,6 +153,30 @@ def measure_baseline(making: Making) -> None:
             )
         else:
             kept.keep_baseline(making.folder, path)
+        return found.key
+
+
+def train(making: Making, baseline_key: str, *, goes_on: bool) -> None:
+    """Let training run for a moment, or take the log of the moment that was kept with the baseline.
+
+    **Runs on:** container. **Changes:** the training log; what is kept.
+
+    Args:
+        making: the sandbox on its way.
+        baseline_key: names the state that the log tells of.
+        goes_on: whether training will write to this log again: a log that ends with kept lines
+            would say of this environment what was true of an earlier one.
+    """
+    work, log = making.work, making.target.training.log
+    with making.step("healthy training", "a moment of it, for its log") as outcome:
+        earlier = kept.training_log(making.folder, baseline_key) if goes_on else None
+        if earlier is not None:
+            work.container.push(earlier, log)
+            outcome.how = "reused"
+            outcome.detail = f"{len(earlier.splitlines())} lines, kept with the baseline"
+            return
+        outcome.detail = str(train_for_a_moment(work, "healthy"))
+        kept.keep_training_log(making.folder, baseline_key, work.container.read(log) or b"")
 
 
 def _through(making: Making, room: Room, judge: Judge) -> Json:

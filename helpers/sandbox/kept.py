@@ -46,6 +46,18 @@ def keep_baseline(folder: SandboxFolder, path: Path) -> None:
     shutil.copy2(path, _baselines(folder) / path.name)
 
 
+def training_log(folder: SandboxFolder, key: str) -> bytes | None:
+    """The log of training in the healthy state of a kept baseline. **Changes:** nothing."""
+    log = _baselines(folder) / f"{key}.training.log"
+    return log.read_bytes() if log.is_file() else None
+
+
+def keep_training_log(folder: SandboxFolder, key: str, log: bytes) -> None:
+    """Keep a log beside its baseline, if that is kept. **Changes:** ``kept/``."""
+    if (_baselines(folder) / f"{key}.json").is_file():
+        (_baselines(folder) / f"{key}.training.log").write_bytes(log)
+
+
 def _cache(folder: SandboxFolder) -> Path:
     return folder.kept / "cache"
 

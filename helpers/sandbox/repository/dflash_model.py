@@ -75,8 +75,8 @@ def causal_rule(batch: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tens
 def write_out(rule: MaskRule, batch: int, queries: int, keys: int, device: torch.device) -> Visible:
     """The rule in the form that :func:`attend` needs on this device.
 
-    It is written before the compiled forward and handed in: a block mask that is made inside the
-    graph may be laid out in memory as the attention kernel does not expect it, on a GPU.
+    It is written outside the compiled forward and handed in.  Inside, on a GPU with torch 2.11, the
+    kernel misread a block mask: wrong numbers for short texts, illegal memory access for long ones.
     """
     dense = device.type == "cpu" and torch.is_grad_enabled()
     write = create_mask if dense else create_block_mask
@@ -236,7 +236,7 @@ class Drafter(nn.Module):
         anchor_states = self.embedding(tokens.gather(1, anchors)).unsqueeze(2)
         masks = self.mask.expand(*anchors.shape, self.block_size - 1, -1)
         states = torch.cat([anchor_states, masks], dim=2).flatten(1, 2)
-        context = self.fuse_norm(self.fuse(hidden))
+        context = self.fuse_norm(self.fuse(hidden).float())
         for layer in self.layers:
             states = layer(states, context, seen)
         return self.head(self.head_norm(states)).unflatten(1, (-1, self.block_size))
