@@ -51,7 +51,7 @@ class StageLines:
     def start(self, folder: RunFolder) -> None:
         """Say where the record is kept."""
         self._folder = folder
-        self._console.print(f"run {folder.asked.run_id} · record in {folder.path}")
+        self._console.print(f"run {folder.asked.run_id} · record in {folder.path}", soft_wrap=True)
         self._live = Live(
             console=self._console,
             get_renderable=self._line,
@@ -73,7 +73,7 @@ class StageLines:
             self._place = event.progress.label
             self._print_now_and_then()
         elif event.record is not None:
-            self._console.print(_record_line(event.record))
+            self._console.print(_record_line(event.record), soft_wrap=True)
             self._stage = ""
 
     def stop(self) -> None:
@@ -91,7 +91,7 @@ class StageLines:
     def _print_now_and_then(self) -> None:
         if not self._console.is_terminal and time.monotonic() - self._printed > _PLAIN_EVERY_S:
             self._printed = time.monotonic()
-            self._console.print(self._line())
+            self._console.print(self._line(), soft_wrap=True)
 
 
 def run(console: Console, target: str, mode: str, *, approved: bool, through: str | None) -> int:
@@ -111,7 +111,7 @@ def run(console: Console, target: str, mode: str, *, approved: bool, through: st
     if mode == "plan":
         print_plans(console, folder)
     colour = _COLOURS.get(outcome, "yellow")
-    console.print(f"\n[bold {colour}]{outcome.value.upper()}[/]  {why}")
+    console.print(f"\n[bold {colour}]{outcome.value.upper()}[/]  {why}", soft_wrap=True)
     console.print(f"report  {folder.path / 'report.html'}", soft_wrap=True)
     if outcome is Outcome.NEEDS_APPROVAL:
         console.print(f"next    recover run {target} --yes   (or step through it in JupyterLab)")
@@ -139,7 +139,7 @@ def print_run(console: Console, folder: RunFolder) -> None:
     word = outcome.value.upper() if outcome else "not ended, or its runner died without a word"
     console.print(f"[bold]{folder.asked.run_id}[/]  {word}")
     for record in folder.stage_records():
-        console.print(_record_line(record))
+        console.print(_record_line(record), soft_wrap=True)
     for problem in folder.journal.problems():
         console.print(f"! journal: {problem}", style="red", markup=False)
     console.print(f"record  {folder.path}", soft_wrap=True)

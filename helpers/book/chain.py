@@ -21,8 +21,8 @@ from helpers.book.binding import (
     parameters_of,
     runs_root,
 )
-from helpers.book.kernels import drop_prestarted
 from helpers.book.execution import Execution, Progress, execute
+from helpers.book.kernels import drop_prestarted
 from helpers.book.parameters import check_parameters
 from helpers.book.rooms import STAGES
 from helpers.book.signals import signals_interrupt
@@ -61,7 +61,7 @@ def stages_through(last: str | None) -> tuple[str, ...]:
     if not matching:
         raise ParameterError(f"There is no stage {last!r}.", hint=f"Stages: {', '.join(names)}.")
     upto = names[: names.index(matching[0]) + 1]
-    return tuple([*upto, *(n for n in names if STAGES[n].always and n not in upto)])
+    return (*upto, *(n for n in names if STAGES[n].always and n not in upto))
 
 
 def run_chain(

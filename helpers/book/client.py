@@ -14,6 +14,7 @@ from typing import Any
 
 from jupyter_client.manager import AsyncKernelManager
 from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
+from nbformat.v4 import output_from_msg
 from papermill.clientwrap import PapermillNotebookClient
 
 from helpers.book.attempt import Attempt, Failure
@@ -204,7 +205,9 @@ class RunbookClient(PapermillNotebookClient):  # type: ignore[misc]  # papermill
             outs[:] = []
             self.clear_display_id_mapping(cell_index)
             self.clear_before_next_output = False
-        return self._output.add(outs, content["name"], content["text"])
+        self._output.add(outs, content["name"], content["text"])
+        # This chunk alone, for papermill's log and its file of stdout. nbformat is untyped.
+        return output_from_msg(msg)  # type: ignore[no-untyped-call]
 
     def process_message(self, msg: Message, cell: Cell, cell_index: int) -> Output:
         """A hook of nbclient, for every message: what changes the notebook is to be saved soon."""

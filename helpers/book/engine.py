@@ -18,7 +18,6 @@ from jupyter_core.utils import run_sync
 from nbclient.exceptions import DeadKernelError
 from papermill.engines import Engine, papermill_engines
 
-from helpers.book import papermill_entry as papermill_entry  # also where it is not installed
 from helpers.book.attempt import Attempt, Failure
 from helpers.book.cells import Notebook, refuse_unseen_failures, runs
 from helpers.book.client import LOOK_EVERY_S, RunbookClient, TextFile

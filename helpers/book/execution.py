@@ -18,6 +18,7 @@ from papermill.exceptions import PapermillExecutionError
 from pydantic import JsonValue
 
 from helpers.book import engine as engine  # registers the engine and the atomic saves
+from helpers.book import papermill_entry as papermill_entry  # also where nothing is installed
 from helpers.book.attempt import Attempt, OnProgress, Outcome, Progress
 from helpers.book.parameters import check_parameters
 from helpers.book.signals import stop_requests

@@ -35,7 +35,7 @@ def measured(stage: str, evidence: Evidence) -> View:
     found = evidence["measured"] or {}
     chosen = _MEASURED[stage](found) if stage in _MEASURED else found
     done = len((evidence["plan"] or {}).get("changes", []))
-    said = f"{done} change{'s' * (done != 1)} made" if done else "Nothing was changed; measured"
+    said = f"{done} change{'s' * (done != 1)} made" if done else "Measured; nothing was changed"
     return panel.facts_view(said, chosen)
 
 
@@ -95,7 +95,7 @@ def _environment_facts(found: Any) -> dict[str, Any]:
 
 def _environment_measured(found: Any) -> dict[str, Any]:
     return {
-        "packages now": len(_at(found, "packages") or _at(found, "distributions") or []),
+        "packages now": len(_at(found, "venv", "packages") or []),
         "torch came from": _at(found, "install", "torch_file"),
         "old environment": _at(found, "old", "path"),
     }

@@ -290,3 +290,7 @@ class Stage:
 
     def _save(self) -> None:
         self._binding.folder.write_evidence(self._binding.name, self._evidence)
+
+
+def _counted(changes: int) -> str:
+    return f"{changes} change{'s' * (changes != 1)}"

@@ -210,7 +210,7 @@ def view(*pieces: Piece) -> View:
 
 def _row(cells: Sequence[Piece]) -> str:
     heading, *others = cells
-    shown = f'<th scope="row" style="{_CELL};font-weight:600;{_WRAP}">{heading.html}</th>'
+    shown = f'<th scope="row" style="{_CELL};font-weight:600;{_WRAP};min-width:9em">{heading.html}</th>'
     return shown + "".join(f'<td style="{_CELL};{_WRAP}">{cell.html}</td>' for cell in others)
 
 
@@ -221,7 +221,8 @@ def _terminal_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[
     for cells in rows:
         drawn.add_row(*(Text(cell.text) for cell in cells))
     out = io.StringIO()
-    console = Console(file=out, width=_TERMINAL_COLUMNS, color_system=None, legacy_windows=False)
+    # In a kernel rich would display the table itself, beside what the cell shows.
+    console = Console(file=out, width=_TERMINAL_COLUMNS, color_system=None, force_jupyter=False)
     console.print(drawn)
     lines = [line.rstrip() for line in out.getvalue().splitlines()]
     return "\n".join([visible(title), *lines] if title else lines)

@@ -11,11 +11,12 @@ of ``helpers.judge.throughput``:
   no baseline for these devices, this torch and this code; or there are fewer than 12 bins or 12
   steps; or something was compiled while tokens were counted.
 
-Other work on the machine can only take throughput away. What it may have cost at most is reckoned
-from the cores that it used (``contended_ratio``) and widens the interval: upwards by the share that
-it may have cost now, downwards by the share that it may have cost the baseline. So a loss is not
-called one while a neighbour could be its cause, a loss too great for that still is, and a baseline
-that was taken on a busy machine proves less.
+Other work on the machine takes throughput away. Where the kernel told how long threads waited for a
+core, the samples are already as they would have been without it (``free_cores``), and only what a
+hypervisor took is left to reckon with. Otherwise what it may have cost at most (``lost_ratio``)
+widens the interval: upwards by the share that it may have cost now, downwards by the share that it
+may have cost the baseline. So a loss is not called one while a neighbour could be its cause, a loss
+too great for that still is, and a baseline that was taken on a busy machine proves less.
 
 Pauses do not move a median: the tokens that they lost are judged by themselves.
 """
@@ -27,7 +28,7 @@ from typing import Any
 
 from helpers.judge.recovery import samples, stalls, throughput
 from helpers.judge.thread_checks import threads
-from helpers.judge.throughput import contended_ratio
+from helpers.judge.throughput import lost_ratio
 from helpers.target import Target
 from helpers.verdict import Check, Status, Verdict, verdict
 
@@ -79,7 +80,8 @@ def _baseline(
 ) -> Check:
     found = base.get("tok_per_s") or (None if measured else expected.get("tok_per_s"))
     where = measured.get("baseline_at") or expected.get("path") or "nothing is known of it"
-    lost = contended_ratio((base.get("measured") or {}).get("load") or {})
+    kept = base.get("measured") or {}
+    lost = lost_ratio(kept.get("load") or {}, corrected=bool(kept.get("free_cores")))
     status = Status.UNKNOWN if found is None else Status.PASS
     meaning = f"There is nothing to compare with: {where}. Record one in a healthy environment."
     if found is not None and lost is not None and lost > QUIET_RATIO:
@@ -138,15 +140,16 @@ def _compiled(measured: Mapping[str, Any]) -> Check:
 
 def _quiet(measured: Mapping[str, Any]) -> Check:
     load = measured.get("load") or {}
-    lost = contended_ratio(load)
+    lost, corrected = lost_ratio(load), bool(measured.get("free_cores"))
     others = [str(p.get("command"))[:60] for p in load.get("heaviest_others") or []]
     status = Status.UNKNOWN if lost is None else Status.PASS
     meaning = "It is not known what else the machine was doing."
     if lost is not None and lost > QUIET_RATIO:
         status = Status.DRIFT
         meaning = (
-            f"Other work may have cost up to {lost:.0%} of the throughput: "
-            f"{'; '.join(others) or 'processes that cannot be seen from inside'}."
+            f"Other work took up to {lost:.0%} of the throughput "
+            f"({'; '.join(others) or 'processes that cannot be seen from here'}); the samples are "
+            f"{'corrected for it' if corrected else 'not corrected for it'}."
         )
     return Check(
         name="machine quiet",

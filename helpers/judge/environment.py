@@ -119,7 +119,7 @@ def _old(evidence: Mapping[str, Any]) -> list[Check]:
         _old_works(at(measured, "old")),
         _kept(
             "old freeze kept",
-            at(measured, "old_freeze"),
+            at(measured, "old", "freeze"),
             expected="what the old environment held, in the run folder",
             rule="what is replaced can be made again",
         ),

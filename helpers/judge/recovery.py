@@ -5,14 +5,14 @@ See the head of ``helpers.judge.benchmark`` for the rule in words.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from helpers.judge.throughput import (
     CONFIDENCE,
     Interval,
     block_bins,
-    contended_ratio,
+    lost_ratio,
     median_ratio,
     stalled_ratio,
 )
@@ -80,13 +80,13 @@ def throughput(
 
 def _interval(measured: Mapping[str, Any], base: Mapping[str, Any]) -> Interval | None:
     """The ratio to the baseline and its interval, other work reckoned in; None = not known."""
-    now, then = _rates(measured), list(base.get("samples_tok_per_s") or [])
-    lost = contended_ratio(measured.get("load") or {})
+    now, then = _rates(measured), _known(base.get("samples_tok_per_s"))
+    kept = base.get("measured") or {}
+    lost = _lost(measured)
     if now is None or lost is None or len(now) < LEAST_BINS or _steps(measured) < LEAST_STEPS:
         return None
-    if len(then) < LEAST_BINS or not base.get("tok_per_s") or None in then:
+    if then is None or len(then) < LEAST_BINS or not base.get("tok_per_s"):
         return None
-    kept = base.get("measured") or {}
     ratio = median_ratio(
         now,
         then,
@@ -95,7 +95,7 @@ def _interval(measured: Mapping[str, Any], base: Mapping[str, Any]) -> Interval 
             then, kept.get("step_s") or 0.0, kept.get("bin_s") or _DEFAULT_BIN_S
         ),
     )
-    lost_then = contended_ratio(kept.get("load") or {}) or 0.0
+    lost_then = _lost(kept) or 0.0
     high = ratio.high / (1 - lost) if lost < 1 else float("inf")
     return Interval(ratio.point, ratio.low * (1 - lost_then), high)
 
@@ -132,7 +132,7 @@ def _compare(
 
 def stalls(measured: Mapping[str, Any], target: Target) -> Check:
     """Whether training paused, which a median does not show. **Changes:** nothing."""
-    rates, lost_to_others = _rates(measured), contended_ratio(measured.get("load") or {})
+    rates, lost_to_others = _rates(measured), _lost(measured)
     lost = stalled_ratio(rates) if rates else None
     allowed = 1 - target.benchmark.tolerance_ratio
     status = Status.UNKNOWN if lost is None else Status.PASS
@@ -151,9 +151,17 @@ def stalls(measured: Mapping[str, Any], target: Target) -> Check:
 
 
 def _rates(measured: Mapping[str, Any]) -> list[float] | None:
-    rates = [(b or {}).get("tok_per_s") for b in measured.get("series") or []]
-    known = [float(rate) for rate in rates if rate is not None]
-    return known if known and len(known) == len(rates) and any(known) else None
+    return _known([(one or {}).get("tok_per_s") for one in measured.get("series") or []])
+
+
+def _known(rates: Sequence[float | None] | None) -> list[float] | None:
+    """The rates when all of them are known and any is above nothing."""
+    known = [float(rate) for rate in rates or () if rate is not None]
+    return known if any(known) and len(known) == len(rates or ()) else None
+
+
+def _lost(measured: Mapping[str, Any]) -> float | None:
+    return lost_ratio(measured.get("load") or {}, corrected=bool(measured.get("free_cores")))
 
 
 def _bin_s(measured: Mapping[str, Any]) -> float:

@@ -36,7 +36,7 @@ def _empty(name: str, found: list[str] | None, meaning: str) -> Check:
     return Check(
         name=name,
         status=status,
-        measured=found,
+        measured=None if found is None else [*found],
         expected="nothing",
         source="the run folder",
         meaning="" if status is Status.PASS else meaning,

@@ -34,6 +34,13 @@ KNOWN = (
         "every device and shape in one thread first.",
     ),
     Signature(
+        "module is not installed as a submodule",
+        "FX tracing race",
+        "A thread ran into another thread's tracing, which patches nn.Module for the whole "
+        "process; the check that would have said so is muted. Take the muting out, and warm in one "
+        "thread.",
+    ),
+    Signature(
         "CUDA out of memory",
         "out of GPU memory",
         "Another process holds memory, or a step needs more than before (flex_attention that is "

@@ -80,8 +80,7 @@ def _extra(facts: object) -> Check:
 
 def _scripts(facts: object) -> Check:
     committed = {
-        text(f, "path"): text(f, "sha256")
-        for f in items(at(facts, "repository", "files")) or []
+        text(f, "path"): text(f, "sha256") for f in items(at(facts, "repository", "files")) or []
     }
     deployed = items(at(facts, "scripts", "files"))
     wrong = [

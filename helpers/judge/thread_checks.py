@@ -9,6 +9,8 @@ from helpers.judge.signatures import recognise
 from helpers.target import Target
 from helpers.verdict import Check, Status
 
+_LINE_CHARACTERS = 300  # torch's errors can list thousands of frames in one line
+
 
 def threads(measured: Mapping[str, Any], target: Target) -> Check:
     """One check over all threads; the first thread that failed is named with its error.
@@ -86,4 +88,4 @@ def _name(thread: Mapping[str, Any]) -> str:
 
 def _first_line(text: object) -> str:
     lines = str(text or "no reason was given").strip().splitlines()
-    return lines[0] if lines else "no reason was given"
+    return lines[0][:_LINE_CHARACTERS] if lines else "no reason was given"

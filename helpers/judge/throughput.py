@@ -121,11 +121,15 @@ def stalled_ratio(series: Sequence[float]) -> float:
     return lost / (median * len(series)) if median > 0 else 1.0
 
 
-def contended_ratio(load: Mapping[str, Any]) -> float | None:
+def lost_ratio(load: Mapping[str, Any], *, corrected: bool = False) -> float | None:
     """The share of throughput that other work may have cost at most; None = not known.
 
     Cores that others used count only as far as no idle core was left for them; cores that the
     hypervisor took away count whole.
+
+    Args:
+        load: what the payload says of the CPU, averages over the window.
+        corrected: the samples are corrected for other work, so that only the hypervisor is left.
     """
     names = ("cores", "machine_cores", "own_cores", "other_cores", "stolen_cores")
     values = [load.get(name) for name in names]
@@ -133,5 +137,5 @@ def contended_ratio(load: Mapping[str, Any]) -> float | None:
         return None
     cores, machine, own, other, stolen = (float(value) for value in values if value is not None)
     idle = max(0.0, cores - machine - stolen)
-    taken = stolen + max(0.0, other - idle)
+    taken = stolen if corrected else stolen + max(0.0, other - idle)
     return taken / (own + taken) if own + taken > 0 else 0.0

@@ -12,8 +12,8 @@ Tolerances, all relative to the largest value of a float64 reference:
   in the two products, 128 in the softmax, 128 in the sum. The bound is linear, the classical worst
   case (Higham, "Accuracy and Stability of Numerical Algorithms", 2002, section 3.1), because the
   softmax's gradient cancels and the errors that are left are no longer independent: 3.0e-6 was
-  measured on a CPU, just under the rule with sqrt. A kernel that is wrong is off by parts in a
-  hundred or more.
+  measured on a CPU and 3.1e-6 on an H200, just under the rule with sqrt. A kernel that is wrong is
+  off by parts in a hundred or more.
 """
 
 from __future__ import annotations

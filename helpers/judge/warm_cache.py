@@ -16,6 +16,7 @@ from helpers.target import Target
 from helpers.verdict import Check, Status, Verdict, verdict
 
 SLOW_START_RATIO = 0.8
+_LINE_CHARACTERS = 300  # torch's errors can list thousands of frames in one line
 _PROOF = "the proving process's own counters"
 _ROLES = "target: workload.roles"
 
@@ -255,4 +256,4 @@ def _label(entry: Mapping[str, Any]) -> str:
 
 def _first_line(text: object) -> str:
     lines = str(text or "no reason was given").strip().splitlines()
-    return lines[0] if lines else "no reason was given"
+    return lines[0][:_LINE_CHARACTERS] if lines else "no reason was given"

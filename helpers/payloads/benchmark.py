@@ -34,7 +34,8 @@ code 0. ::
      window_s, tok_per_s: the counted role's,
      series: [{t_s, tok_per_s}] of the counted role in bins of 0.5 s,
      roles: {name: {threads, tokens, tok_per_s, series}},
-     compile: {before: counters until the window, window: counters inside it, reasons: {..}},
+     compile: {before: counters until the window (or the end, when there was none),
+               window: counters inside it|null, reasons: {..}},
      memory: {peak_rss_bytes: since the start,
               devices: {device: {peak_allocated_bytes, peak_reserved_bytes}} inside the window},
      load: {cores, machine_cores, own_cores, other_cores, stolen_cores, loadavg_before,
@@ -68,6 +69,7 @@ PROGRESS_EVERY_S = 1.0
 # What a thread's facts get later, and what stays null when it does not come to that.
 LATER = ("build_s", "first_steps_s", "warm_up_steps", "steps_completed", "step_s", "steps",
          "tokens", "tok_per_s", "error")  # fmt: skip
+NOT_YET = ("first_steps_s", "warm_up", "window_s", "tok_per_s", "series", "roles", "load")
 PARAMS = {
     "workload": Param(str, REQUIRED),
     "roles": Param(list, REQUIRED, items=dict),
@@ -143,11 +145,7 @@ def measure(params: dict[str, Any], reporter: Reporter) -> None:
         phase="import", cpu_model=cpu_model, files=workload_steps.hashes(params["workload"])
     )
     measured.update(counted_role=counted, environment=torch_facts.environment())
-    measured.update(
-        dict.fromkeys(
-            ("first_steps_s", "warm_up", "window_s", "tok_per_s", "series", "roles", "load")
-        )
-    )
+    measured.update(dict.fromkeys(NOT_YET))
     reporter.progress(phase="import")
     import torch
 
@@ -167,7 +165,7 @@ def measure(params: dict[str, Any], reporter: Reporter) -> None:
         reporter.progress(phase="thread_failed")
     finally:
         _stop(workers, reporter)
-        measured.setdefault("compile", {"before": None, "window": None})
+        measured.setdefault("compile", {"before": counters.read(), "window": None})
         measured["compile"]["reasons"] = counters.reasons()
         measured["memory"] = torch_facts.memory(torch, devices)
 

@@ -45,7 +45,7 @@ from typing import Any, NamedTuple, NoReturn
 
 REQUIRED: Any = object()
 BACKSTOP_AFTER_S = 10.0
-TRACEBACK_LINES, STACK_LINES = 30, 400
+TRACEBACK_LINES, STACK_LINES = 60, 400
 ENDING_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 

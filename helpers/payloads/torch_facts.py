@@ -67,6 +67,7 @@ def reset_peaks(torch: ModuleType, devices: Iterable[str]) -> None:
     """Start counting peak GPU memory anew."""
     for device in dict.fromkeys(devices):
         if device.startswith("cuda"):
+            torch.cuda.init()  # before that there is nothing to reset, which is an error
             torch.cuda.reset_peak_memory_stats(device)
 
 

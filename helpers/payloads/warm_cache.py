@@ -147,8 +147,8 @@ def _fill(
     counted = counters.read()
     entry.update(dict.fromkeys(("build_s", "first_step_s", "later_step_s", "tokens", "error")))
     entry["cache_before"] = folders.size(cache_dir)
-    torch_facts.reset_peaks(torch, [device])
     try:
+        torch_facts.reset_peaks(torch, [device])
         started = time.perf_counter()
         step = build(device, entry["role"], dict(entry["shape"]))
         torch_facts.synchronize(torch, device)
@@ -166,7 +166,7 @@ def _fill(
         reporter.error(f"entry {entry['role']} {device} {entry['shape']}", error)
     entry["counters"] = torch_facts.difference(counted, counters.read())
     entry["cache_after"] = folders.size(cache_dir)
-    entry["memory"] = torch_facts.memory(torch, [device])
+    entry["memory"] = torch_facts.memory(torch, [] if entry["error"] else [device])
 
 
 if __name__ == "__main__":

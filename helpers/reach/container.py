@@ -130,7 +130,10 @@ class Container(ABC):
         **Runs on:** container. **Changes:** what the command changes.
 
         Args:
+            command: what to run.
             hint: what the operator does next when it fails.
+            on_stdout: as for ``run``.
+            on_stderr: as for ``run``.
 
         Raises:
             CommandFailed: its exit code was not 0; plus everything that ``run`` raises.

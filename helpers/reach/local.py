@@ -37,7 +37,7 @@ def container_environment(environ: Mapping[str, str]) -> dict[str, str]:
     # The operator's virtual environment is first on PATH when this runs inside it: not the container's.
     inside = environ.get("VIRTUAL_ENV")
     paths = kept.get("PATH", "/usr/local/bin:/usr/bin:/bin").split(":")
-    kept["PATH"] = ":".join(p for p in paths if inside is None or p != os.path.join(inside, "bin"))
+    kept["PATH"] = ":".join(p for p in paths if inside is None or p != f"{inside}/bin")
     return {**kept, "LANG": "C.UTF-8", "TERM": "dumb"}
 
 
@@ -84,7 +84,9 @@ def _drain(
     on_stderr: OnOutput | None,
 ) -> tuple[bytes, bytes, bool]:
     """Feed standard input and read both streams together; False when the deadline came first."""
-    assert process.stdin and process.stdout and process.stderr
+    assert process.stdin
+    assert process.stdout
+    assert process.stderr
     stdout, stderr = bytearray(), bytearray()
     in_time = True
     pending = memoryview(command.stdin)

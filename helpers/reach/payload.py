@@ -14,9 +14,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
 
-from helpers.errors import PayloadBroken, PayloadError
+from helpers.errors import Changed, PayloadBroken, PayloadError
 from helpers.reach.command import Command, CommandResult
 from helpers.reach.container import Container
 
@@ -34,7 +34,7 @@ class PayloadDocument(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     payload: str
-    schema_: int
+    schema_version: int = Field(alias="schema")
     params: dict[str, JsonValue]
     started_at: str
     elapsed_s: float
@@ -67,6 +67,7 @@ def run_payload(
     **Runs on:** container. **Changes:** what the payload changes; inventory-like payloads change nothing.
 
     Args:
+        container: where it runs.
         payload: name of the file in ``payloads/`` without its ending.
         params: passed on as JSON.
         python: the Python that runs it, a path or a name in the container.
@@ -133,19 +134,17 @@ def _imported(source: str) -> list[str]:
     return [name for name in names if (PAYLOADS_FOLDER / f"{name}.py").is_file()]
 
 
-def _document(payload: str, result: CommandResult, changed: Any) -> PayloadDocument:
+def _document(payload: str, result: CommandResult, changed: Changed) -> PayloadDocument:
     lines = result.stdout.rstrip().splitlines()
     try:
-        raw = json.loads(lines[-1])
-        document = PayloadDocument.model_validate({**raw, "schema_": raw.pop("schema")})
-    except (IndexError, ValueError, TypeError, KeyError, ValidationError) as error:
+        return PayloadDocument.model_validate_json(lines[-1])
+    except (IndexError, ValidationError) as error:
         raise PayloadBroken(
             f"The payload {payload} ended (exit code {result.returncode}) without its JSON document.",
             result=result,
             hint="Nothing it did is known to be measured. Read its last lines below and run the stage again.",
             changed=changed,
         ) from error
-    return document
 
 
 def _progress_reader(on_progress: OnProgress | None) -> Callable[[bytes], None]:

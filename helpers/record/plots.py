@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import io
 import statistics
+import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -20,11 +21,12 @@ from matplotlib.ticker import FuncFormatter
 from matplotlib.typing import RcKeyType
 
 from helpers.record.pictures import FirstSteps, Picture, Throughput, time_text
-from helpers.record.wording import shortened, tok_per_s_text, visible
+from helpers.record.wording import tok_per_s_text, visible
 
 _POINTS_SHOWN = 300
 _ROWS_SHOWN = 16
-_LABEL_CHARACTERS = 40
+_LABEL_CHARACTERS = 36
+_NARROW_INCHES = 6
 _SVG_FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, sans-serif"
 
 
@@ -109,13 +111,13 @@ def _draw_throughput(figure: Figure, axes: Axes, picture: Throughput, inks: _Ink
     axes.set_ylabel("tok/s")
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
     axes.grid(axis="y", color=inks.faint, lw=0.6)
-    columns = 3 if figure.get_figwidth() > 6 else 2
+    columns = 3 if figure.get_figwidth() > _NARROW_INCHES else 2
     figure.legend(frameon=False, loc="outside upper left", ncols=columns, fontsize=8, reverse=True)
 
 
 def _draw_first_steps(figure: Figure, axes: Axes, picture: FirstSteps, inks: _Inks) -> None:
     rows = picture.rows[:_ROWS_SHOWN]
-    figure.set_figheight(0.9 + 0.42 * max(len(rows), 1))
+    figure.set_figheight(0.9 + 0.62 * max(len(rows), 1))
     for offset, colour, name, values in (
         (-0.19, inks.second, "cold", [row.cold_s for row in rows]),
         (0.19, inks.line, "warm", [row.warm_s for row in rows]),
@@ -124,7 +126,10 @@ def _draw_first_steps(figure: Figure, axes: Axes, picture: FirstSteps, inks: _In
         places = [index + offset for index in range(len(rows))]
         bars = axes.barh(places, widths, height=0.34, color=colour, label=name)
         axes.bar_label(bars, [time_text(value) for value in values], padding=4, fontsize=8)
-    labels = [shortened(visible(row.label), _LABEL_CHARACTERS) for row in rows]
+    narrow = figure.get_figwidth() <= _NARROW_INCHES
+    width = _LABEL_CHARACTERS // 2 if narrow else _LABEL_CHARACTERS
+    # Two rows may differ in their last words only: a label is wrapped rather than cut.
+    labels = [textwrap.fill(visible(r.label), width, max_lines=4, placeholder=" …") for r in rows]
     axes.set_yticks(range(len(rows)), labels)
     axes.invert_yaxis()
     axes.margins(x=0.16)

@@ -102,6 +102,7 @@ class RunFolder:
         **Runs on:** operator. **Changes:** makes ``runs_root/<run id>``; never touches an existing run.
 
         Args:
+            runs_root: the folder of all runs.
             asked: the fields of ``Asked`` but for ``run_id`` and ``started_at``.
         """
         now = datetime.now(UTC)

@@ -9,8 +9,10 @@ them may take part in a step. This room must not know how a comparison is judged
 A file ``<key>.json``::
 
     {schema, device, torch_build, workload_sha256, roles_hash,
-     tok_per_s: median of the samples, samples_tok_per_s: [..] in bins, in order,
-     measured: {bin_s, window_s, mean_tok_per_s, step_s: median of the counted role's steps,
+     tok_per_s: median of the samples,
+     samples_tok_per_s: [..] in bins, in order, see ``workload.free_core_series``,
+     measured: {free_cores: whether they are corrected for other work, bin_s, window_s,
+                mean_tok_per_s, step_s: median of the counted role's steps,
                 counted_role, load, memory, first_steps_s, compile},
      recorded_at: UTC, source: who or what measured it}
 """
@@ -43,7 +45,7 @@ class Baseline(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
 
-    schema_: int = Field(default=SCHEMA, alias="schema")
+    schema_version: int = Field(default=SCHEMA, alias="schema")
     device: str
     torch_build: str
     workload_sha256: str
@@ -111,7 +113,7 @@ def _read(path: Path) -> Baseline:
             f"{path} is not a baseline: {error}",
             hint="Rename it, and record a baseline anew in a healthy environment.",
         ) from error
-    if baseline.schema_ != SCHEMA or baseline.key != path.stem:
+    if baseline.schema_version != SCHEMA or baseline.key != path.stem:
         raise ParameterError(
             f"{path} is a baseline for something else: by its content, {baseline.key}.",
             hint="Give it its own name back; a baseline is never moved to another key.",
@@ -153,7 +155,8 @@ def measure_baseline(
             f"No baseline was recorded: {'; '.join(problems) or 'the devices have no name'}.",
             hint="A baseline needs a healthy, warm environment: mend that, then measure again.",
         )
-    samples = tuple(float(b["tok_per_s"]) for b in measured["series"])
+    series, corrected = workload.free_core_series(measured)
+    samples = tuple(float(one["tok_per_s"]) for one in series)
     return Baseline(
         device=device,
         torch_build=str(measured["torch"]["version"]),
@@ -161,7 +164,7 @@ def measure_baseline(
         roles_hash=workload.roles_hash(target),
         tok_per_s=statistics.median(samples),
         samples_tok_per_s=samples,
-        measured=_kept(measured),
+        measured={"free_cores": corrected, **_kept(measured)},
         recorded_at=datetime.now(UTC).isoformat(timespec="seconds"),
         source=f"measured by the payload benchmark in {source}",
     )

@@ -14,6 +14,8 @@ Measured: what the payload ``benchmark`` measured (see its head), its ``params``
     and::
 
     {baseline: the whole baseline file|null, baseline_at: its path, or why there is none,
+     series: its bins, corrected for other work: see ``workload.free_core_series``,
+     free_cores: whether they could be corrected,
      committed: {path: sha256} the code at the declared ref,
      other_code: [files that ran and differ from it]}
 """
@@ -98,8 +100,11 @@ def apply(work: Work, facts: Json, plan: Plan) -> Json:
         found, where = baseline.find(work.target, device, torch)
     else:
         found, where = None, "the measurement did not come far enough to name devices and torch"
+    series, corrected = workload.free_core_series(measured)
     return {
         **measured,
+        "series": [*series],
+        "free_cores": corrected,
         "params": document.params,
         "errors": list(document.errors),
         "baseline": found.model_dump(mode="json", by_alias=True) if found else None,

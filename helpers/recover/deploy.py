@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import posixpath
 import shlex
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 
 from helpers.errors import RunbookError
 from helpers.plan import Change
 from helpers.reach.command import Command
+from helpers.recover.aftermath import way_back
 from helpers.recover.work import Work
 
 # The old file gets a second name, then the new one takes its first: there is no moment without a
@@ -98,13 +97,17 @@ def deploy(work: Work, deployments: list[Deployment]) -> list[str]:
                 done.append(deployment)
                 _put_in_place(work, deployment)
     except BaseException as error:
-        with _told(error, done):
+        with way_back(error):
             _take_back(work, done)
             _clean(work, staged)
-            for deployment in reversed(done):
-                work.undone(deployment.change, f"another file could not be put in place: {error}")
+        for deployment in reversed(done):
+            work.undone(deployment.change, f"another file could not be put in place: {error}")
+        if isinstance(error, RunbookError):
+            error.what += " Every file that had been replaced is back." if done else ""
+            error.changed = "no"
         raise
-    return [d.aside for d in deployments if d.content is not None and _is_there(work, d.aside)]
+    replaced = [d for d in deployments if d.content is not None and d.mode_before is not None]
+    return [deployment.aside for deployment in replaced]
 
 
 def _put_in_place(work: Work, deployment: Deployment) -> None:
@@ -117,21 +120,6 @@ def _put_in_place(work: Work, deployment: Deployment) -> None:
         Command(argv, purpose=f"put {path} in place", changes=True),
         hint="Check permissions in the folder, then run the stage again.",
     )
-
-
-@contextmanager
-def _told(error: BaseException, done: list[Deployment]) -> Iterator[None]:
-    """Say in the first error, whose kind and output stay, how things are after the way back."""
-    try:
-        yield
-    except RunbookError as second:
-        second.what = f"{error}\nAfter that, putting things back failed too: {second.what}"
-        second.changed = "unknown"
-        raise second from error
-    if isinstance(error, RunbookError):
-        if done:
-            error.what += " Every file that had been replaced is back."
-        error.changed = "no"
 
 
 def _take_back(work: Work, done: list[Deployment]) -> None:

@@ -7,11 +7,13 @@ set aside first, and put back when any later step fails. It must not know how a 
 from __future__ import annotations
 
 import shlex
+from dataclasses import dataclass
 from typing import Any
 
 from helpers.errors import PreconditionFailed, RunbookError
 from helpers.plan import LATER, Change, Plan
 from helpers.recover import fresh_environment, set_aside, uv
+from helpers.recover.aftermath import after_changes, way_back
 from helpers.recover.inventory import look_at, look_at_packages
 from helpers.recover.work import Json, Work
 from helpers.target import Target
@@ -182,30 +184,20 @@ def apply(work: Work, facts: Json, plan: Plan) -> Json:
     found_uv: Any = facts["uv"]
     if not plan.changes:
         measured = fresh_environment.measure(work, found_uv["path"], None)
-        return {"uv": found_uv, "old": None, "old_freeze": None, "install": None, **measured}
+        return {"uv": found_uv, "old": None, **measured, "install": None}
     refuse_while_used(work)
-    for change in filter(uv.is_bring, plan.changes):
+    bring = next(filter(uv.is_bring, plan.changes), None)
+    if bring is not None:
         machine: Any = facts["machine"]
-        with work.change(change):
+        with work.change(bring):
             found_uv = uv.bring(work, found_uv, machine)
-    venv: Any = facts["venv"]
-    if any(map(set_aside.is_set_aside, plan.changes)):
-        aside = set_aside.free_name(work, venv["set_aside"])
-        before = set_aside.check(work, venv["path"])
-        frozen = fresh_environment.keep_freeze(work, found_uv["path"], facts)
-        renamed, install = _rebuild(work, plan, found_uv["path"], aside)
-        old = {
-            "path": aside,
-            "rewriting": renamed,
-            "check_before": before,
-            "check": set_aside.check(work, aside),
-        }
-    else:
-        aside, old, frozen = None, None, None
-        _, install = _rebuild(work, plan, found_uv["path"], None)
-    uv_now = fresh_environment.after_rename(found_uv["path"], venv["path"], aside)
-    measured = fresh_environment.measure(work, uv_now, install)
-    return {"uv": found_uv, "old": old, "old_freeze": frozen, "install": install, **measured}
+    with after_changes(made=bring is not None):
+        old, rebuilt = _replace(work, facts, plan, found_uv["path"])
+    with after_changes():
+        if old is not None:
+            old["check"] = set_aside.check(work, str(old["path"]))
+        measured = fresh_environment.measure(work, rebuilt.uv_path, rebuilt.install)
+    return {"uv": found_uv, "old": old, **measured, "install": rebuilt.install}
 
 
 def refuse_while_used(work: Work) -> None:
@@ -233,10 +225,33 @@ def refuse_while_used(work: Work) -> None:
         )
 
 
-def _rebuild(work: Work, plan: Plan, uv_path: str, aside: str | None) -> tuple[Json, Json]:
+@dataclass(frozen=True)
+class _Rebuilt:
+    """What came of a rebuild; ``uv_path`` is where uv is now: it may lie in what was renamed."""
+
+    uv_path: str
+    rewriting: Json
+    install: Json
+
+
+def _replace(work: Work, facts: Json, plan: Plan, uv_path: str) -> tuple[Json | None, _Rebuilt]:
+    """Rebuild, and of an old environment keep what is needed to compare it with itself later."""
+    if not any(map(set_aside.is_set_aside, plan.changes)):
+        return None, _rebuild(work, plan, uv_path, None)
+    venv: Any = facts["venv"]
+    aside = set_aside.free_name(work, venv["set_aside"])
+    before = set_aside.check(work, venv["path"])
+    freeze = fresh_environment.keep_freeze(work, uv_path, facts)
+    rebuilt = _rebuild(work, plan, uv_path, aside)
+    old: Json = {"path": aside, "freeze": freeze, "check_before": before, "check": None}
+    return {**old, "rewriting": rebuilt.rewriting}, rebuilt
+
+
+def _rebuild(work: Work, plan: Plan, uv_path: str, aside: str | None) -> _Rebuilt:
     """Set aside, build, install; when one of them fails, put the old environment back."""
-    uv_then = fresh_environment.after_rename(uv_path, work.target.environment.venv, aside)
-    results: dict[str, Json] = {}
+    uv_now = fresh_environment.after_rename(uv_path, work.target.environment.venv, aside)
+    rewriting: Json = {}
+    install: Json = {}
     done: list[Change] = []
     try:
         for change in plan.changes:
@@ -244,30 +259,22 @@ def _rebuild(work: Work, plan: Plan, uv_path: str, aside: str | None) -> tuple[J
                 continue
             with work.change(change):
                 if change.what == _BUILD:
-                    fresh_environment.build(work, uv_then)
+                    fresh_environment.build(work, uv_now)
                 elif change.what == _INSTALL:
-                    results[_INSTALL] = fresh_environment.install(work, uv_then)
+                    install = fresh_environment.install(work, uv_now)
                 elif aside is not None:
-                    results[change.what] = set_aside.set_aside(work, aside)
+                    rewriting = set_aside.set_aside(work, aside)
             done.append(change)
     except BaseException as error:
-        brought = any(map(uv.is_bring, plan.changes))
-        _take_back(work, error, aside, done, brought=brought)
+        _take_back(work, error, aside, done)
         raise
-    return next((results[c.what] for c in plan.changes if set_aside.is_set_aside(c)), {}), results[
-        _INSTALL
-    ]
+    return _Rebuilt(uv_now, rewriting, install)
 
 
-def _take_back(
-    work: Work, error: BaseException, aside: str | None, done: list[Change], *, brought: bool
-) -> None:
+def _take_back(work: Work, error: BaseException, aside: str | None, done: list[Change]) -> None:
     """Put the old environment back; the error keeps its kind and says how things are now."""
-    try:
+    with way_back(error):
         failed = set_aside.put_back(work, aside)
-    except RunbookError as second:
-        second.what = f"{error}\nAfter that, putting things back failed too: {second.what}"
-        raise second from error
     for change in reversed(done):
         work.undone(change, f"a later step failed: {error}")
     if isinstance(error, RunbookError):
@@ -275,4 +282,4 @@ def _take_back(
             error.what += " The old environment is back, its files as they were (checked by hash)."
         if failed:
             error.what += f" The half-built one is at {failed}."
-        error.changed = "yes" if failed or brought else "no"
+        error.changed = "yes" if failed else "no"

@@ -26,6 +26,7 @@ from typing import Any
 from helpers.errors import PreconditionFailed
 from helpers.plan import Change, Plan
 from helpers.reach.command import Command
+from helpers.recover.aftermath import after_changes
 from helpers.recover.deploy import Deployment, deploy, replace_undo
 from helpers.recover.git_objects import CommittedFile, find_commit, read_files
 from helpers.recover.inventory import look_at
@@ -222,7 +223,8 @@ def apply(work: Work, facts: Json, plan: Plan) -> Json:
         except BaseException as error:
             _remove_folders(work, made, error)
             raise
-    found = look_at(work, "scripts", purpose="hash the deployed scripts")
+    with after_changes(made=bool(plan.changes)):
+        found = look_at(work, "scripts", purpose="hash the deployed scripts")
     return {
         "scripts": found["scripts"],
         "commit": facts["commit"],

@@ -67,8 +67,11 @@ class Work:
 class Room(Protocol):
     """The three functions of a room module."""
 
-    def look(self, work: Work) -> Json: ...
+    def look(self, work: Work) -> Json:
+        """How it is now; read only."""
 
-    def plan(self, work: Work, facts: Json) -> Plan: ...
+    def plan(self, work: Work, facts: Json) -> Plan:
+        """The changes that would be made; changes nothing."""
 
-    def apply(self, work: Work, facts: Json, plan: Plan) -> Json: ...
+    def apply(self, work: Work, facts: Json, plan: Plan) -> Json:
+        """Make the planned changes and measure."""

@@ -1,6 +1,6 @@
-"""A sandbox's folder: what lies where in it, how it is known to be ours, and how it is removed safely.
+"""A sandbox's folder: what lies where in it, how it is known to be ours, how it is removed.
 
-    {root}/sandbox.json     says that the folder is a sandbox, in which state, and what was broken in it
+    {root}/sandbox.json     says that the folder is a sandbox, and what was broken in it
     {root}/sandbox.yaml     its target file
     {root}/repository       the training scripts, in git
     {root}/container        what a container's file system would be
@@ -9,8 +9,8 @@
     {root}/wheels           stand-ins built on the spot
     {root}/kept             what costs minutes to make, kept for the next sandbox here
 
-Only these are ever removed, and only beside a ``sandbox.json`` of ours that names this very folder. This room
-must not know how a sandbox is made or broken.
+Only these are ever removed, and only beside a ``sandbox.json`` of ours that names this very folder.
+This room must not know how a sandbox is made or broken.
 """
 
 from __future__ import annotations
@@ -42,25 +42,25 @@ class Note(BaseModel):
     Attributes:
         root: the folder it was made in; a copy or a moved folder is no sandbox.
         state: "making" until everything is in place; "removing" while it is taken away.
+        started_at: when making it began, UTC.
         faults: what was broken on purpose.
-        healthy: how it was before it was broken.
         steps: name, seconds, and whether it was made or reused, for each step of making it.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    # What another version of this program wrote besides is no reason to refuse its sandbox.
+    model_config = ConfigDict(frozen=True, extra="ignore")
 
     made_by: Literal["recover sandbox"] = "recover sandbox"
     root: str
     state: Literal["making", "ready", "removing"]
     started_at: str
     faults: tuple[str, ...] = ()
-    healthy: dict[str, JsonValue] = {}
     steps: tuple[dict[str, JsonValue], ...] = ()
 
 
 @dataclass(frozen=True)
 class SandboxFolder:
-    """The folder of a sandbox, made or yet to be made. Paths only; nothing is touched by asking for one."""
+    """The folder of a sandbox, made or yet to be made. Asking for one touches nothing."""
 
     root: Path
 
@@ -116,12 +116,12 @@ class SandboxFolder:
         except ValidationError as error:
             raise ParameterError(
                 f"{self.note_file} is not the note of a sandbox: {error.errors()[0]['msg']}.",
-                hint="Give another folder with --root. If this one is of no use, remove it yourself.",
+                hint="Give another folder with --root. If this one is useless, remove it yourself.",
             ) from error
         if note.root != str(self.root):
             raise ParameterError(
                 f"{self.root} says that it was made as {note.root}: it is a copy, or it was moved.",
-                hint="A sandbox works only where it was made. Give another folder, or remove this one yourself.",
+                hint="A sandbox works only where it was made: give another folder with --root.",
             )
         return note
 
@@ -168,7 +168,8 @@ class SandboxFolder:
     def remove(self, note: Note, *, kept: bool) -> list[str]:
         """Take away what a sandbox consists of, and nothing else.
 
-        **Runs on:** operator. **Changes:** the sandbox's parts are deleted; with ``kept`` also what was kept.
+        **Runs on:** operator. **Changes:** the sandbox's parts are deleted; with ``kept`` also what
+        was kept.
 
         Args:
             note: the folder's note, as ``note`` gave it: whoever has none has nothing to remove.
@@ -186,7 +187,7 @@ class SandboxFolder:
         if links:
             raise ParameterError(
                 f"{self.root} holds {', '.join(links)} as a symbolic link; a sandbox never does.",
-                hint="Look where it leads, remove the link yourself, and start again. Nothing was removed.",
+                hint="Look where it leads and remove the link yourself. Nothing was removed.",
             )
         self.write_note(note.model_copy(update={"state": "removing"}))
         for path in there:
@@ -201,8 +202,8 @@ def refuse_dangerous(root: Path) -> None:
     """Refuse folders that nobody means as a sandbox. **Runs on:** operator. **Changes:** nothing.
 
     Raises:
-        ParameterError: it is relative, the file system's root, a home folder or above one, a mount point, or
-            reached through a symbolic link.
+        ParameterError: it is relative, the file system's root, a home folder or above one, a mount
+            point, or reached through a symbolic link.
     """
     why = None
     if not root.is_absolute():
@@ -219,5 +220,6 @@ def refuse_dangerous(root: Path) -> None:
         why = "holds this program"
     if why is not None:
         raise ParameterError(
-            f"{root} {why}.", hint="Give a folder of its own, for instance --root ~/sandbox. Nothing was touched."
+            f"{root} {why}.",
+            hint="Give a folder of its own, for instance --root ~/sandbox. Nothing was touched.",
         )

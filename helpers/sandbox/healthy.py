@@ -1,8 +1,8 @@
 """A healthy training environment, made by the very rooms that will have to bring it back later.
 
-The container's folder starts empty; stage 10's room builds the environment, stage 20's deploys the scripts,
-stage 40's warms the compile cache, and each one's judge must agree before anything is broken. This room must
-not know how things are broken.
+The container's folder starts empty; stage 10's room builds the environment, stage 20's deploys the
+scripts, stage 40's warms the compile cache, and each one's judge must agree before anything is
+broken. This room must not know how things are broken.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from helpers.reach.command import Command
 from helpers.recover import baseline, benchmark, environment, sources, warm_cache
 from helpers.recover.work import Json, Room
 from helpers.sandbox import kept
-from helpers.sandbox.making import Making
+from helpers.sandbox.making import How, Making
+from helpers.sandbox.training import train_for_a_moment
 from helpers.target import Target
 from helpers.verdict import Verdict
 
@@ -46,10 +47,14 @@ def lay_out(making: Making) -> None:
             posixpath.dirname(target.environment.venv),
         )
         container.check(
-            Command(("mkdir", "-p", "--", *paths), purpose="make the container's folders", changes=True),
+            Command(
+                ("mkdir", "-p", "--", *paths), purpose="make the container's folders", changes=True
+            ),
             hint="Check permissions and space where the sandbox is to be.",
         )
-        container.push(target.identity.marker.encode() + b"\n", target.identity.marker_file, mode="0444")
+        container.push(
+            target.identity.marker.encode() + b"\n", target.identity.marker_file, mode="0444"
+        )
         outcome.detail = f"known by {target.identity.marker_file}"
 
 
@@ -59,13 +64,26 @@ def build_environment(making: Making) -> None:
     **Runs on:** container. **Changes:** the environment; uv's cache.
     """
     declared = making.target.environment
-    with making.step("environment", f"Python {declared.python} with {', '.join(declared.packages)}") as outcome:
+    with making.step(
+        "environment", f"Python {declared.python} with {', '.join(declared.packages)}"
+    ) as outcome:
         measured = _through(making, environment, environment_judge.judge)
         venv: Any = measured["venv"]
-        install: Any = (measured["install"] or {}).get("install") or {}
-        fetched = install.get("downloaded_bytes") or 0
-        source = f"{fetched / 2**20:.0f} MiB downloaded" if fetched else "all from uv's cache or this disk"
-        outcome.detail = f"{len(venv['packages'])} packages, {venv['bytes'] / 2**20:.0f} MiB; {source}"
+        installed: Any = measured["install"]
+        size = f"{len(venv['packages'])} packages, {venv['bytes'] / 2**20:.0f} MiB"
+        outcome.how, came_from = _where_from(installed["install"])
+        outcome.detail = f"{size}, {came_from}"
+
+
+def _where_from(install: Mapping[str, Any]) -> tuple[How, str]:
+    """Whether uv had everything unpacked in its cache, and what it fetched otherwise."""
+    if not any(line.startswith("Prepared ") for line in install["lines"]):
+        return "reused", "all linked from uv's cache"
+    fetched = install["downloaded_bytes"]
+    return (
+        "made",
+        f"{fetched / 2**20:.0f} MiB downloaded" if fetched else "from this machine's disk",
+    )
 
 
 def deploy_scripts(making: Making) -> None:
@@ -75,11 +93,13 @@ def deploy_scripts(making: Making) -> None:
     """
     with making.step("scripts", f"from {making.target.sources.ref} of the repository") as outcome:
         measured = _through(making, sources, sources_judge.judge)
-        outcome.detail = f"{len(making.target.sources.files)} files of {str(measured['commit'])[:12]}"
+        outcome.detail = (
+            f"{len(making.target.sources.files)} files of {str(measured['commit'])[:12]}"
+        )
 
 
 def fill_cache(making: Making) -> None:
-    """Fill the compile cache, or take the one that was kept, where its own record says that it fits.
+    """Fill the compile cache, or take the kept one, where its own record says that it fits.
 
     **Runs on:** container. **Changes:** the compile cache; what is kept.
     """
@@ -94,32 +114,69 @@ def fill_cache(making: Making) -> None:
         measured = _through(making, warm_cache, warm_cache_judge.judge)
         kept.keep_cache(making.folder, cache)
         steps: Any = measured["first_steps"]
-        seconds = " → ".join(f"{sum(s[name] or 0.0 for s in steps):.1f}" for name in ("cold_s", "warm_s"))
+        seconds = " → ".join(
+            f"{sum(s[name] or 0.0 for s in steps):.1f}" for name in ("cold_s", "warm_s")
+        )
         outcome.detail = f"{_size(cache)}; first steps {seconds} s; proven by a second process"
 
 
-def measure_baseline(making: Making) -> None:
+def measure_baseline(making: Making) -> str:
     """Measure what training reaches while healthy, or take the measurement that was kept.
 
     **Runs on:** container. **Changes:** the baselines' folder; what is kept.
+
+    Returns:
+        The baseline's key.
     """
     work, folder = making.work, Path(making.target.benchmark.baselines)
-    with making.step("baseline", f"{making.target.benchmark.seconds:.0f} s of training, counted") as outcome:
+    with making.step(
+        "baseline", f"{making.target.benchmark.seconds:.0f} s of training, counted"
+    ) as outcome:
         kept.restore_baselines(making.folder, folder)
         expected: Any = benchmark.look(work)["expected"]
         if expected is not None and expected["key"] is not None:
             outcome.how = "reused"
-            outcome.detail = f"{expected['tok_per_s']:.0f} tok/s, measured here at {expected['recorded_at']}"
-            return
-        found = baseline.measure_baseline(work.container, making.target, work.say, source="a new sandbox")
+            outcome.detail = (
+                f"{expected['tok_per_s']:.0f} tok/s, measured here at {expected['recorded_at']}"
+            )
+            return str(expected["key"])
+        found = baseline.measure_baseline(
+            work.container, making.target, work.say, source="a new sandbox"
+        )
         path = baseline.store(found, folder)
         outcome.detail = f"{found.tok_per_s:.0f} tok/s on {found.device}, torch {found.torch_build}"
         load: Any = found.measured.get("load") or {}
         busy = (load.get("other_cores") or 0.0) / max(load.get("cores") or 1, 1)
         if busy > _BUSY_SHARE:
-            outcome.detail += f"; not kept for later: other programs used {busy:.0%} of the cores meanwhile"
+            outcome.detail += (
+                f"; not kept for later: other programs used {busy:.0%} of the cores meanwhile"
+            )
         else:
             kept.keep_baseline(making.folder, path)
+        return found.key
+
+
+def train(making: Making, baseline_key: str, *, goes_on: bool) -> None:
+    """Let training run for a moment, or take the log of the moment that was kept with the baseline.
+
+    **Runs on:** container. **Changes:** the training log; what is kept.
+
+    Args:
+        making: the sandbox on its way.
+        baseline_key: names the state that the log tells of.
+        goes_on: whether training will write to this log again: a log that ends with kept lines
+            would say of this environment what was true of an earlier one.
+    """
+    work, log = making.work, making.target.training.log
+    with making.step("healthy training", "a moment of it, for its log") as outcome:
+        earlier = kept.training_log(making.folder, baseline_key) if goes_on else None
+        if earlier is not None:
+            work.container.push(earlier, log)
+            outcome.how = "reused"
+            outcome.detail = f"{len(earlier.splitlines())} lines, kept with the baseline"
+            return
+        outcome.detail = str(train_for_a_moment(work, "healthy"))
+        kept.keep_training_log(making.folder, baseline_key, work.container.read(log) or b"")
 
 
 def _through(making: Making, room: Room, judge: Judge) -> Json:
@@ -128,15 +185,24 @@ def _through(making: Making, room: Room, judge: Judge) -> Json:
     facts = room.look(work)
     plan = room.plan(work, facts)
     measured = room.apply(work, facts, plan)
-    evidence = {"facts": facts, "plan": plan.model_dump(mode="json"), "measured": measured, "applied": True}
+    evidence = {
+        "facts": facts,
+        "plan": plan.model_dump(mode="json"),
+        "measured": measured,
+        "applied": True,
+    }
     found = judge(evidence, making.target)
     if not found.status.good:
         bad = found.deciding
-        said = f"{bad.name}: {bad.measured} (expected: {bad.expected}). {bad.meaning}" if bad else "nothing measured"
+        said = (
+            f"{bad.name}: {bad.measured} (expected: {bad.expected}). {bad.meaning}"
+            if bad
+            else "nothing measured"
+        )
         raise VerificationFailed(
             f"The sandbox did not become healthy in {plan.stage}; {said}",
             verdict=found,
-            hint="Mend what the check names and create the sandbox again; the half-made one is replaced.",
+            hint="Mend what the check names, then create the sandbox again: it replaces this one.",
         )
     return measured
 

@@ -1,7 +1,7 @@
-"""The sandbox's training repository: the scripts of ``repository/``, committed as a project would have them.
+"""The sandbox's training repository: the scripts of ``repository/``, committed.
 
-Author and dates are fixed, so that the same scripts give the same commits in every sandbox. This room knows
-git and nothing of what the scripts do.
+Author and dates are fixed, so that the same scripts give the same commits in every sandbox. This
+room knows git and nothing of what the scripts do.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import tempfile
 from pathlib import Path
 
 from helpers.errors import PreconditionFailed
@@ -16,7 +17,8 @@ from helpers.errors import PreconditionFailed
 SCRIPTS_FOLDER = Path(__file__).resolve().parent / "repository"
 START_SCRIPT = "start_training.sh"
 
-# What runs training comes after what is trained: two commits, so that HEAD has a parent to be compared with.
+# What runs training comes after what is trained: two commits, so that HEAD has a parent to be
+# compared with.
 _INITIAL = ("2026-01-12T09:30:00+00:00", "Drafter, target and training pipeline")
 _LATER = ("2026-02-03T16:45:00+00:00", "Start script with the settings of the last good checkpoint")
 
@@ -48,6 +50,29 @@ def make_repository(folder: Path) -> str:
     return _git(folder, "rev-parse", "HEAD")
 
 
+def apply_patch(patch: Path, name: str, content: bytes) -> bytes:
+    """The content of a file with a patch applied to it.
+
+    **Runs on:** operator. **Changes:** nothing.
+
+    Raises:
+        PreconditionFailed: the patch does not fit the content.
+    """
+    with tempfile.TemporaryDirectory() as scratch:
+        # Its real path: git compares it with the folder above which it must not look for a
+        # repository.
+        folder = Path(scratch).resolve()
+        (folder / name).write_bytes(content)
+        try:
+            _git(folder, "apply", "--whitespace=nowarn", "--", str(patch))
+        except PreconditionFailed as error:
+            raise PreconditionFailed(
+                f"{patch.name} does not fit {name}: {error.what}",
+                hint="Is the file the one of the repository? Create the sandbox anew.",
+            ) from error
+        return (folder / name).read_bytes()
+
+
 def _git(folder: Path, *arguments: str, date: str = "") -> str:
     environment = {k: v for k, v in os.environ.items() if not k.startswith("GIT_")}
     settings = {
@@ -69,7 +94,9 @@ def _git(folder: Path, *arguments: str, date: str = "") -> str:
             check=False,
         )
     except FileNotFoundError as error:
-        raise PreconditionFailed("git is not installed on this machine.", hint="Install git.") from error
+        raise PreconditionFailed(
+            "git is not installed on this machine.", hint="Install git."
+        ) from error
     if done.returncode != 0:
         raise PreconditionFailed(
             f"git {arguments[0]} failed in {folder}: {done.stderr.strip()}",

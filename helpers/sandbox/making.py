@@ -1,4 +1,4 @@
-"""What making a sandbox is told and tells: its folder, its target, one step after another with its seconds.
+"""What making a sandbox is told and tells: folder, target, and one step after another.
 
 This room knows that there are steps; it must not know what any of them does.
 """
@@ -96,7 +96,9 @@ class Making:
         outcome = Outcome()
         yield outcome
         elapsed_s = time.monotonic() - began_s
-        step = StepReport(name=name, how=outcome.how, elapsed_s=round(elapsed_s, 2), detail=outcome.detail)
+        step = StepReport(
+            name=name, how=outcome.how, elapsed_s=round(elapsed_s, 2), detail=outcome.detail
+        )
         self.steps.append(step)
         self.say(f"✓ {name} ({elapsed_s:.1f} s, {step.how}): {step.detail}")
 

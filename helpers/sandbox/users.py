@@ -47,7 +47,9 @@ def _how(process: psutil.Process, inside: str) -> str:
     words = process.cmdline()
     if not words:
         return ""  # a kernel thread, or one that has ended and waits for its parent
-    if f"{process.exe()}/".startswith(inside) or (words[0].startswith("/") and words[0].startswith(inside)):
+    if f"{process.exe()}/".startswith(inside) or (
+        words[0].startswith("/") and words[0].startswith(inside)
+    ):
         return "started from there"
     if f"{process.cwd()}/".startswith(inside):
         return "has its working folder there"

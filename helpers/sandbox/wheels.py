@@ -1,8 +1,8 @@
-"""Small real wheels, built on the spot, that stand in for packages which do not belong in a training venv.
+"""Small real wheels, built on the spot, under the names of packages that do not belong here.
 
-They carry the names that a target forbids and nothing of what those packages hold, so that a venv can be
-polluted for real without downloading gigabytes. This room knows the wheel format (PEP 427) and nothing of
-sandboxes.
+They carry the names that a target forbids and nothing of what those packages hold, so that a venv
+can be polluted for real without downloading gigabytes. This room knows the wheel format (PEP 427)
+and nothing of sandboxes.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ STAND_IN_VERSION = "1.0+standin"
 
 # Distributions whose module is called otherwise than themselves.
 _MODULES = {"flashinfer-python": "flashinfer"}
-# One date for every file: the same name and version make the same bytes, and uv's cache knows them again.
+# One date for every file: the same name and version make the same bytes, and uv's cache knows them
+# again.
 _DATE = (2026, 1, 1, 0, 0, 0)
 
 
@@ -29,6 +30,7 @@ def stand_in(folder: Path, distribution: str) -> Path:
     **Runs on:** operator. **Changes:** one ``.whl`` file in ``folder``.
 
     Args:
+        folder: where the wheel goes.
         distribution: the name to take, for instance ``flashinfer-python``.
     """
     module = _MODULES.get(distribution, distribution.replace("-", "_"))
@@ -63,6 +65,10 @@ def build_wheel(
     **Runs on:** operator. **Changes:** one ``.whl`` file in ``folder``.
 
     Args:
+        folder: where the wheel goes.
+        distribution: its name.
+        version: its version.
+        summary: what it says of itself, one line.
         files: path in site-packages → text.
         entry_points: text of ``entry_points.txt``; empty = none.
 
@@ -71,8 +77,12 @@ def build_wheel(
     """
     stem = f"{re.sub(r'[-_.]+', '_', distribution).lower()}-{version}"
     info = f"{stem}.dist-info"
-    metadata = f"Metadata-Version: 2.1\nName: {distribution}\nVersion: {version}\nSummary: {summary}\n"
-    tags = "Wheel-Version: 1.0\nGenerator: recover-sandbox\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+    metadata = (
+        f"Metadata-Version: 2.1\nName: {distribution}\nVersion: {version}\nSummary: {summary}\n"
+    )
+    tags = (
+        "Wheel-Version: 1.0\nGenerator: recover-sandbox\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+    )
     content = {**files, f"{info}/METADATA": metadata, f"{info}/WHEEL": tags}
     if entry_points:
         content[f"{info}/entry_points.txt"] = entry_points

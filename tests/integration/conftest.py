@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 from pathlib import Path
 
 import pytest
@@ -31,7 +30,7 @@ def tree_hashes(root: Path) -> dict[str, str]:
     for path in sorted(root.rglob("*")):
         info = path.lstat()
         if path.is_symlink():
-            content = os.readlink(path)
+            content = str(path.readlink())
         elif path.is_file():
             content = hashlib.sha256(path.read_bytes()).hexdigest()
         else:

@@ -63,7 +63,7 @@ def install(path: Path, sources: Path, *packages: str) -> None:
 
 
 def said_by(script: Path) -> list[str]:
-    """What a console script of the test's wheels prints: its environment, its module, its version."""
+    """What a console script of the test's wheels prints: environment, module, version."""
     done = subprocess.run([script], capture_output=True, text=True, check=True)
     return done.stdout.replace(str(script.parents[1]), "HERE").split()
 
@@ -353,7 +353,7 @@ def test_an_environment_that_was_broken_before_is_replaced_all_the_same(root, so
     surroundings = Surroundings(make_target(root))
     facts, _, measured, verdict = rebuild(surroundings)
     assert "does not run" in facts["rebuild_because"][0]
-    assert measured["old_freeze"]["by"] == "metadata"
+    assert measured["old"]["freeze"]["by"] == "metadata"
     assert surroundings.kept["10_environment.old-freeze.txt"] == "tool-a==1.0\n"
     assert verdict.status is Status.DRIFT
     assert verdict["old environment works"].measured["broken"] == []

@@ -19,7 +19,7 @@ HACKED = "import torch.fx._symbolic_trace as t\nt.is_fx_symbolic_tracing = lambd
 
 @pytest.fixture
 def root(tmp_path):
-    """An environment as declared, scripts as committed, a warm cache and a log of healthy training."""
+    """All as declared and committed, a warm cache, and the log of healthy training."""
     venv, repository, training = tmp_path / "venv", tmp_path / "repository", tmp_path / "training"
     wheels = tmp_path / "wheels"
     for name, version in (("tool-a", "2.0"), ("tool-b", "1.0"), ("intruder", "1.0")):

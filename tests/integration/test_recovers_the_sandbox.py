@@ -103,6 +103,8 @@ def test_the_executed_notebooks_are_a_readable_record(runs):
         assert all(c.execution_count for c in code)
         shown = [o for c in code for o in c.outputs if "data" in o]
         assert all("text/plain" in o.data for o in shown), "readable without HTML"
+        bound = next(c for c in code if "bind" in c.metadata.get("tags", []))
+        assert len(bound.outputs) == 1, "a cell shows one thing"
     total = sum(p.stat().st_size for p in (folder.path / "notebooks").glob("*.ipynb"))
     assert total <= 2 * 1024 * 1024
 

@@ -118,9 +118,9 @@ def test_a_diff_of_files_without_a_last_line_feed(root):
     (root / "training" / "train.py").write_bytes(TRAIN + b"\n")
     surroundings = Surroundings(target_of(root))
     sources.look(surroundings.work)
-    assert surroundings.kept["20_sources.train.py.diff"].endswith(
-        "-\tprint('no line feed at the end')\n+\tprint('no line feed at the end')\n\\ No newline at end of file\n"
-    )
+    line = "\tprint('no line feed at the end')\n"
+    expected = f"-{line}+{line}\\ No newline at end of file\n"
+    assert surroundings.kept["20_sources.train.py.diff"].endswith(expected)
 
 
 def test_a_look_and_a_plan_write_nothing_neither_here_nor_there(root):
@@ -275,7 +275,7 @@ def test_a_failure_in_the_middle_puts_the_earlier_files_back(root):
 def test_missing_files_and_folders_are_made_and_taken_back_together(root):
     target = target_of(root, deploy_to=str(root / "new" / "training"))
     surroundings = Surroundings(target)
-    facts, plan, _, verdict = restore(surroundings)
+    _, plan, _, verdict = restore(surroundings)
     assert verdict.status is Status.PASS
     assert [c.where for c in plan.changes][:3] == [
         str(root / "new"),

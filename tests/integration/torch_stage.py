@@ -1,7 +1,7 @@
 """A small target for the stages that need torch: its own repository, workload and compile cache.
 
-The workload is two layers wide enough to compile and small enough to compile in seconds; what the stages
-do with it is the same as with a real one.
+The workload is two layers wide enough to compile and small enough to compile in seconds; what the
+stages do with it is the same as with a real one.
 """
 
 import subprocess
@@ -32,7 +32,9 @@ def build(device, role, shape):
 
     return step
 '''
-PLAIN = WORKLOAD.replace("compiled = torch.compile(model, dynamic=False, fullgraph=True)", "compiled = model")
+PLAIN = WORKLOAD.replace(
+    "compiled = torch.compile(model, dynamic=False, fullgraph=True)", "compiled = model"
+)
 
 
 @dataclass
@@ -68,7 +70,15 @@ def stand(root, torch_python, *, source=WORKLOAD, roles=None, seconds=7.0):
     for folder in ("repository", "training", "cache", "baselines"):
         (root / folder).mkdir(parents=True)
     (root / "repository" / "workload.py").write_text(source)
-    git = ("git", "-C", str(root / "repository"), "-c", "user.name=t", "-c", "user.email=t@example.org")
+    git = (
+        "git",
+        "-C",
+        str(root / "repository"),
+        "-c",
+        "user.name=t",
+        "-c",
+        "user.email=t@example.org",
+    )
     for words in (("init", "--quiet"), ("add", "."), ("commit", "--quiet", "-m", "the workload")):
         subprocess.run([*git, *words], check=True)
     raw = load_target("sandbox").model_dump()
@@ -83,10 +93,15 @@ def stand(root, torch_python, *, source=WORKLOAD, roles=None, seconds=7.0):
     raw["workload"] = {
         "file": str(root / "training" / "workload.py"),
         "torch_threads": 1,
-        "roles": roles or [{"name": "drafter", "devices": ["cpu", "cpu"], "shapes": [{"width": 32}]}],
+        "roles": roles
+        or [{"name": "drafter", "devices": ["cpu", "cpu"], "shapes": [{"width": 32}]}],
     }
     raw["cache"]["directory"] = str(root / "cache" / "inductor")
-    raw["benchmark"] |= {"baselines": str(root / "baselines"), "seconds": seconds, "tolerance_ratio": 0.5}
+    raw["benchmark"] |= {
+        "baselines": str(root / "baselines"),
+        "seconds": seconds,
+        "tolerance_ratio": 0.5,
+    }
     made = Stand(root, Target.model_validate(raw))
     made.deploy(source)
     return made

@@ -614,6 +614,18 @@ def test_the_plain_command_saves_a_relative_path_atomically(tmp_path, papermill)
     process.communicate()
 
 
+def test_the_plain_commands_options_for_what_cells_print_work(tmp_path, papermill):
+    cell = "import sys\nfor i in range(3): print(i, flush=True)\nprint('oh', file=sys.stderr)"
+    write_notebook(tmp_path / "a.ipynb", (cell, "bind"))
+    files = ("--stdout-file", "one.txt", "--stderr-file", "two.txt", "--log-output")
+    process = papermill("a.ipynb", "out.ipynb", *files)
+    said, _ = process.communicate()
+    assert process.returncode == 0
+    assert (tmp_path / "one.txt").read_text() == "0\n1\n2\n"
+    assert (tmp_path / "two.txt").read_text() == "oh\n"
+    assert "oh" in said
+
+
 def test_the_plain_command_passes_other_notebooks_on(tmp_path, papermill):
     write_notebook(tmp_path / "a.ipynb", "!false", "print(x)")
     process = papermill("a.ipynb", "out.ipynb", "-p", "x", "3")

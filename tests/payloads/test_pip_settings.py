@@ -1,4 +1,4 @@
-"""pip's settings, read without pip: compared with what the real pip says of the same files and variables."""
+"""pip's settings, read without pip: compared with what the real pip makes of the same files."""
 
 from __future__ import annotations
 
@@ -6,25 +6,61 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from tests.payloads.conftest import BOOTSTRAP, answer, request
 
 FILES = {
-    "xdg/pip/pip.conf": "[global]\nindex-url = https://one.example/simple\ntimeout = 5\n",
-    "xdg2/pip/pip.conf": "[global]\nindex_url = https://two.example/simple\nno-index = false\n",
-    "home/.pip/pip.conf": "[global]\nfind-links = /legacy\nextra-index-url =\n    file:///a/simple\n    file:///b/simple\n",
-    "home/.config/pip/pip.conf": "[global]\nfind-links = ~/wheels /more\nconstraint = /c.txt\n[install]\nindex-url = https://install.example/simple\n[freeze]\ntimeout = 99\n",
-    "empty.conf": "[global]\nfind-links =\nindex-url =\n[install]\nindex-url =\n",
-    "own.conf": "[global]\ntrusted-host = two.example three.example\ncert = /ca.pem\n[install]\nfind-links =\n",
-}  # fmt: skip
+    "xdg/pip/pip.conf": """
+[global]
+index-url = https://one.example/simple
+timeout = 5
+""",
+    "xdg2/pip/pip.conf": """
+[global]
+index_url = https://two.example/simple
+no-index = false
+""",
+    "home/.pip/pip.conf": """
+[global]
+find-links = /legacy
+extra-index-url =
+    file:///a/simple
+    file:///b/simple
+""",
+    "home/.config/pip/pip.conf": """
+[global]
+find-links = ~/wheels /more
+constraint = /c.txt
+[install]
+index-url = https://install.example/simple
+[freeze]
+timeout = 99
+""",
+    "empty.conf": """
+[global]
+find-links =
+index-url =
+[install]
+index-url =
+""",
+    "own.conf": """
+[global]
+trusted-host = two.example three.example
+cert = /ca.pem
+[install]
+find-links =
+""",
+}
 CASES = {
     "files": {},
     "own file instead of the user's": {"PIP_CONFIG_FILE": "{root}/own.conf"},
     "own file that is not there": {"PIP_CONFIG_FILE": "{root}/none.conf"},
     "no file at all": {"PIP_CONFIG_FILE": "/dev/null"},
-    "variables": {"PIP_INDEX_URL": "https://var.example/simple", "PIP_FIND_LINKS": "/x /y", "PIP_NO_INDEX": ""},
+    "variables": {"PIP_INDEX_URL": "https://var.example/simple", "PIP_FIND_LINKS": "/x /y",
+                  "PIP_NO_INDEX": ""},
     "only variables": {"PIP_CONFIG_FILE": "/dev/null", "PIP_NO_INDEX": "1", "PIP_FIND_LINKS": "/x",
                        "PIP_TRUSTED_HOST": "h", "PIP_PRE": "yes"},
     "an empty value takes an earlier one away": {"PIP_CONFIG_FILE": "{root}/empty.conf"},
@@ -55,7 +91,8 @@ def pip_says(environment: dict[str, str]) -> dict[str, str]:
         "import json\n"
         "from pip._internal.commands import create_command\n"
         "options, _ = create_command('install').parser.parse_args([])\n"
-        "print(json.dumps({'index-url': options.index_url, 'extra-index-url': options.extra_index_urls,\n"
+        "print(json.dumps({'index-url': options.index_url,\n"
+        "  'extra-index-url': options.extra_index_urls,\n"
         "  'find-links': options.find_links, 'constraint': [str(c) for c in options.constraints],\n"
         "  'trusted-host': options.trusted_hosts, 'no-index': bool(options.no_index),\n"
         "  'cert': options.cert, 'pre': bool(options.pre)}))\n"
@@ -71,7 +108,8 @@ def settings(environment: dict[str, str], **params) -> dict:
     sections = {"sections": ["pip_settings"], **params}
     done = subprocess.run(
         [sys.executable, "-B", "-c", BOOTSTRAP],
-        input=json.dumps(request("inventory", sections)).encode(), capture_output=True, env=environment,
+        input=json.dumps(request("inventory", sections)).encode(),
+        capture_output=True, env=environment,
     )  # fmt: skip
     got = answer(done.returncode, done.stdout, done.stderr)
     assert got.document["errors"] == []
@@ -100,13 +138,13 @@ def test_same_as_pip(machine, case):
 def test_every_value_has_its_source(machine, tmp_path):
     found = settings(machine({"PIP_FIND_LINKS": "/x"}))
     assert found["index_url"] == {
-        "value": "https://install.example/simple", "source": f"{tmp_path}/home/.config/pip/pip.conf",
-        "secret": False,
+        "value": "https://install.example/simple",
+        "source": f"{tmp_path}/home/.config/pip/pip.conf", "secret": False,
     }  # fmt: skip
     assert found["find_links"] == [{"value": "/x", "source": "PIP_FIND_LINKS", "secret": False}]
     assert found["timeout_s"]["value"] == "5"
     kinds = [(file["kind"], file["exists"]) for file in found["files"]]
-    assert kinds == [("global", True), ("global", True), ("global", os.path.exists("/etc/pip.conf")),
+    assert kinds == [("global", True), ("global", True), ("global", Path("/etc/pip.conf").exists()),
                      ("user", True), ("user", True)]  # fmt: skip
 
 
@@ -128,8 +166,11 @@ def test_the_environments_own_file_counts(machine, tmp_path):
 
 
 def test_passwords_are_never_shown(machine):
-    case = {"PIP_INDEX_URL": "https://ann:s3cret@one.example/simple", "PIP_PROXY": "http://p:s3cret@proxy:1",
-            "PIP_EXTRA_INDEX_URL": "https://token@two.example/simple file:///plain/simple"}  # fmt: skip
+    case = {
+        "PIP_INDEX_URL": "https://user:s3cret@one.example/simple",
+        "PIP_PROXY": "http://user:s3cret@proxy:1",
+        "PIP_EXTRA_INDEX_URL": "https://token@two.example/simple file:///plain/simple",
+    }
     found = settings(machine(case))
     assert "s3cret" not in json.dumps(found)
     assert found["index_url"]["value"] == "https://***@one.example/simple"

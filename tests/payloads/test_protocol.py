@@ -1,9 +1,8 @@
-"""What every payload can rely on, on every Python that is here, by hand and sent over standard input."""
+"""What every payload can rely on, by hand and sent, on every Python that is here."""
 
 from __future__ import annotations
 
 import json
-import shutil
 import signal
 import subprocess
 import sys
@@ -12,53 +11,16 @@ from pathlib import Path
 
 import pytest
 
-from tests.payloads.conftest import BOOTSTRAP, PAYLOADS, answer, by_hand, pythons, request, sent
+from tests.payloads.conftest import answer, by_hand, sent
 
-HEAD = """
-import ctypes, os, subprocess, sys, threading, time
-import protocol
-from protocol import REQUIRED, Param, ParamsRefused, run
-
-PARAMS = {
-    "count": Param(int, REQUIRED),
-    "ratio": Param(float, 0.5),
-    "names": Param(list, [], items=str),
-    "mode": Param(str, "a", choices=("a", "b")),
-    "kinds": Param(list, [], items=str, choices=("x", "y")),
-    "quiet": Param(bool, False),
-    "note": Param(str, None),
-}
-
-def measure(params, reporter):
-    reporter.measured["first"] = 1
-"""
-TAIL = """
-run("trial", 3, PARAMS, measure)
-"""
-# A mutex locked twice never comes back and no signal interrupts it. CDLL lets go of the interpreter's
-# lock meanwhile, PyDLL keeps it.
-DEADLOCK = "mutex = ctypes.create_string_buffer(64)\nfor _ in range(2): ctypes.{}(None).pthread_mutex_lock(mutex)"
+# A mutex locked twice never comes back, and no signal interrupts it. CDLL lets go of the
+# interpreter's lock meanwhile, PyDLL keeps it.
+DEADLOCK = (
+    "mutex = ctypes.create_string_buffer(64)\n"
+    "for _ in range(2): ctypes.{}(None).pthread_mutex_lock(mutex)"
+)
 RELEASES_LOCK = DEADLOCK.format("CDLL")
 HOLDS_LOCK = DEADLOCK.format("PyDLL")
-
-
-@pytest.fixture
-def trial(tmp_path):
-    """Writes a payload whose measuring function has the given lines."""
-
-    def write(body: str, before: str = "") -> Path:
-        shutil.copy(PAYLOADS / "protocol.py", tmp_path)
-        lines = "".join(f"    {line}\n" for line in body.splitlines())
-        file = tmp_path / "trial.py"
-        file.write_text(HEAD + lines + before + TAIL)
-        return file
-
-    return write
-
-
-@pytest.fixture(params=pythons(), ids=lambda python: Path(python).parts[-3])
-def python(request):
-    return request.param
 
 
 def start(file: Path, params: dict) -> subprocess.Popen:
@@ -287,52 +249,6 @@ def test_it_clears_up_however_it_ends(trial, tmp_path, way):
     body = f"os.mkdir({str(scratch)!r})\nreporter.at_end(lambda: os.rmdir({str(scratch)!r}))\n{way}"
     by_hand(trial(body), {"count": 1, "deadline_s": 2})
     assert not scratch.exists()
-
-
-def test_sent_payload_leaves_no_file_and_knows_its_lines(trial, tmp_path, python):
-    file = trial('reporter.measured["stdin"] = sys.stdin.read()\nraise ValueError("here")')
-    empty = tmp_path / "empty"
-    empty.mkdir()
-    got = sent("trial", {"count": 1}, python=python, folder=file.parent, cwd=empty,
-               env={"HOME": str(empty), "TMPDIR": str(empty)})  # fmt: skip
-    assert got.code == 1
-    assert got.measured["stdin"] == ""
-    assert any("/payload/trial.py" in line for line in got.document["errors"][0]["traceback"])
-    assert any('raise ValueError("here")' in line for line in got.document["errors"][0]["traceback"])
-    assert list(empty.iterdir()) == []
-
-
-def test_sent_files_win_over_others_of_the_same_name(trial, tmp_path):
-    other = tmp_path / "other"
-    other.mkdir()
-    (other / "protocol.py").write_text("raise ImportError('the wrong one')\n")
-    file = trial("")
-    got = sent("trial", {"count": 1}, folder=file.parent, cwd=other, env={"PYTHONPATH": str(other)})
-    assert got.code == 0
-
-
-def test_large_parameters_travel(trial):
-    names = ["x" * 1000] * 1000
-    file = trial('reporter.measured["n"] = len(params["names"])')
-    assert sent("trial", {"count": 1, "names": names}, folder=file.parent).measured["n"] == 1000
-
-
-def test_what_was_damaged_on_its_way_is_not_run(trial):
-    file = trial("")
-    damaged = request("trial", {"count": 1}, file.parent)
-    damaged["files"]["protocol.py"] += "#"
-    done = subprocess.run(
-        [sys.executable, "-B", "-c", BOOTSTRAP], input=json.dumps(damaged).encode(), capture_output=True
-    )
-    assert done.returncode == 1
-    assert done.stdout == b""
-    assert b"protocol.py was damaged on its way here" in done.stderr
-
-
-def test_the_bootstrap_survives_any_way_into_a_container():
-    assert BOOTSTRAP.isascii()
-    assert all(character.isprintable() or character == "\n" for character in BOOTSTRAP)
-    assert len(BOOTSTRAP) < 32_000
 
 
 def test_a_reader_that_is_gone_does_not_keep_it(trial):

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from tests.payloads.conftest import sent
+from tests.payloads.conftest import captured, differences, sent
 
 pytestmark = pytest.mark.torch
 
@@ -38,17 +38,26 @@ def verified(torch_python, tmp_path_factory):
 
 def test_says_what_torch_says(verified, torch_python):
     measured = verified[0].measured
-    expected = ask(torch_python, "[torch.__version__, torch.version.cuda, torch.version.git_version,"
-                   "torch.cuda.is_available(), torch.cuda.device_count(), torch.__file__, torch.cuda.get_arch_list()]")  # fmt: skip
-    assert [measured[name] for name in ("version", "cuda", "git_version", "available", "device_count", "file",
-                                        "arch_list")] == expected  # fmt: skip
-    assert measured["version_line"] == f"{expected[0]} {expected[1]}"
-    assert measured["devices_line"] == f"{expected[3]} {expected[4]}"
+    asked = {
+        "version": "torch.__version__",
+        "cuda": "torch.version.cuda",
+        "git_version": "torch.version.git_version",
+        "available": "torch.cuda.is_available()",
+        "device_count": "torch.cuda.device_count()",
+        "file": "torch.__file__",
+        "arch_list": "torch.cuda.get_arch_list()",
+    }
+    expected = ask(torch_python, f"[{', '.join(asked.values())}]")
+    assert [measured[name] for name in asked] == expected
+    assert measured["version_line"] == f"{measured['version']} {measured['cuda']}"
+    assert measured["devices_line"] == f"{measured['available']} {measured['device_count']}"
     assert measured["imported"]
     assert measured["import_s"] > 0
     assert "PyTorch built with" in measured["build_config"]
     assert {"torch", "numpy"} <= {package["name"] for package in measured["packages"]}
     assert verified[0].document["errors"] == []
+    for name in ("verify_torch", "verify_torch_h200"):
+        assert differences(measured, captured(name)) == []
 
 
 def test_it_leaves_nothing_behind(verified):
@@ -105,7 +114,9 @@ def test_wrong_numbers_are_seen(torch_python, tmp_path):
     assert errors["float64"] == pytest.approx(1e-3, rel=0.01)
 
 
-@pytest.mark.parametrize("fault", ["raise ImportError('libcudart.so.12: cannot open shared object file')", None])
+@pytest.mark.parametrize(
+    "fault", ["raise ImportError('libcudart.so.12: cannot open shared object file')", None]
+)
 def test_torch_that_cannot_be_imported(fault, tmp_path):
     if fault:
         (tmp_path / "torch").mkdir()

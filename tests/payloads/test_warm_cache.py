@@ -1,4 +1,4 @@
-"""A cold cache is filled by one process and found full by the next: a real compiler, a real cache."""
+"""A cold cache is filled by one process and found full by the next: a real compiler at work."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.payloads.conftest import sent
+from tests.payloads.conftest import captured, differences, sent
 from tests.payloads.workloads import COMPILED, PACED, write
 
 pytestmark = pytest.mark.torch
@@ -19,8 +19,9 @@ ROLES = [
 
 
 def warm(python, workload, cache, mode="warm", roles=None, **params):
-    return sent("warm_cache", {"workload": workload, "roles": roles or ROLES, "mode": mode, **params},
-                python=python, env={"TORCHINDUCTOR_CACHE_DIR": str(cache), "TORCHINDUCTOR_COMPILE_THREADS": "1"})  # fmt: skip
+    params = {"workload": workload, "roles": roles or ROLES, "mode": mode, **params}
+    env = {"TORCHINDUCTOR_CACHE_DIR": str(cache), "TORCHINDUCTOR_COMPILE_THREADS": "1"}
+    return sent("warm_cache", params, python=python, env=env)
 
 
 @pytest.fixture(scope="module")
@@ -61,7 +62,9 @@ def test_the_second_process_only_hits(both):
     first, second, _ = both
     counters = second.measured["totals"]["counters"]
     assert counters["fxgraph_cache_miss"] == counters["aot_autograd_cache_miss"] == 0
-    assert counters["fxgraph_cache_hit"] == first.measured["totals"]["counters"]["fxgraph_cache_miss"]
+    assert (
+        counters["fxgraph_cache_hit"] == first.measured["totals"]["counters"]["fxgraph_cache_miss"]
+    )
     assert counters["aot_autograd_cache_hit"] == 2
     assert second.measured["totals"]["cache_after"] == first.measured["totals"]["cache_after"]
     assert second.measured["totals"]["first_steps_s"] < first.measured["totals"]["first_steps_s"]
@@ -70,6 +73,8 @@ def test_the_second_process_only_hits(both):
 def test_what_it_ran_is_recorded(both):
     first, second, folder = both
     for got, mode in ((first, "warm"), (second, "prove")):
+        for name in ("warm_cache", "warm_cache_prove", "warm_cache_h200", "warm_cache_prove_h200"):
+            assert differences(got.measured, captured(name)) == []
         assert got.measured["mode"] == mode
         assert got.measured["cache_dir"] == str(folder / "cache")
         assert got.measured["compile_threads"] == "1"
@@ -88,8 +93,13 @@ def test_progress_names_the_entries(both):
 
 def test_a_half_warm_cache_shows_where_it_is_cold(both, torch_python, tmp_path):
     shutil.copytree(both[2] / "after-first", tmp_path / "cache")
-    roles = [*ROLES, {"name": "drafter", "devices": ["cpu"], "shapes": [{"batch": 2}, {"batch": 5}]}]
-    got = warm(torch_python, str(both[2] / "training" / "workload.py"), tmp_path / "cache", "prove", roles)
+    roles = [
+        *ROLES,
+        {"name": "drafter", "devices": ["cpu"], "shapes": [{"batch": 2}, {"batch": 5}]},
+    ]
+    got = warm(
+        torch_python, str(both[2] / "training" / "workload.py"), tmp_path / "cache", "prove", roles
+    )
     misses = [entry["counters"]["fxgraph_cache_miss"] for entry in got.measured["entries"]]
     assert misses[:3] == [0, 0, 0]
     assert misses[3] > 0
@@ -116,15 +126,27 @@ def test_one_entry_that_fails_leaves_the_others(torch_python, tmp_path):
     assert got.code == 0
     target, no_tokens, fine = got.measured["entries"]
     assert target["error"] == "RuntimeError: the target does not load"
-    assert no_tokens["error"] == "ContractBroken: step() must return the number of tokens it processed, not None"
+    assert (
+        no_tokens["error"]
+        == "ContractBroken: step() must return the number of tokens it processed, not None"
+    )
     assert fine["error"] is None
-    assert [e["where"] for e in got.document["errors"]] == ["entry target cpu {}", "entry drafter cpu {}"]
-    assert any("the target does not load" in line for line in got.document["errors"][0]["traceback"])
+    assert [e["where"] for e in got.document["errors"]] == [
+        "entry target cpu {}",
+        "entry drafter cpu {}",
+    ]
+    assert any(
+        "the target does not load" in line for line in got.document["errors"][0]["traceback"]
+    )
 
 
 @pytest.mark.parametrize(
     ("text", "complaint"),
-    [("x = 1\n", "has no function build"), ("raise ImportError('no flash')\n", "no flash"), (None, "no workload file")],
+    [
+        ("x = 1\n", "has no function build"),
+        ("raise ImportError('no flash')\n", "no flash"),
+        (None, "no workload file"),
+    ],
 )
 def test_a_workload_that_breaks_its_contract(text, complaint, torch_python, tmp_path):
     workload = write(tmp_path, text) if text else str(tmp_path / "workload.py")

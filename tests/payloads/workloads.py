@@ -1,11 +1,11 @@
-"""Small workloads for tests: the same contract as the training repository's, written to a folder."""
+"""Small workloads for tests, with the same contract as the training repository's."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 # Real training steps, compiled; small enough to compile in seconds.
-COMPILED = '''
+COMPILED = """
 import torch
 from torch import nn
 
@@ -27,9 +27,9 @@ def build(device, role, shape):
         return shape["batch"]
 
     return draft if role == "drafter" else look
-'''
+"""
 # The same without the compiler, paced, so that the throughput is known beforehand.
-PACED = '''
+PACED = """
 import time
 
 
@@ -39,7 +39,7 @@ def build(device, role, shape):
         return shape["tokens"]
 
     return step
-'''
+"""
 
 
 def write(folder: Path, text: str) -> str:

@@ -102,7 +102,7 @@ class SmallWrites(LocalContainer):
     limit_kib = 256
 
     def _execute(self, command, on_stdout, on_stderr):
-        # SIGXFSZ is ignored, so that a write that is too long fails with an error, as on a full disk.
+        # SIGXFSZ is ignored: a write that is too long fails with an error, as on a full disk.
         script = f"trap '' XFSZ; ulimit -f {self.limit_kib}; exec \"$@\""
         return super()._execute(
             replace(command, argv=("bash", "-c", script, "small", *command.argv)),

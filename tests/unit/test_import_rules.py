@@ -71,7 +71,7 @@ def own_wing(path: Path) -> str:
     return "" if first == "__init__.py" else first.removesuffix(".py")
 
 
-@pytest.mark.parametrize("path", modules(), ids=lambda p: str(p.relative_to(HELPERS)))
+@pytest.mark.parametrize("path", list(modules()), ids=lambda p: str(p.relative_to(HELPERS)))
 def test_a_module_imports_only_what_its_wing_may(path):
     wing = own_wing(path)
     for name in imports(path):

@@ -34,8 +34,12 @@ EVIDENCE = {
         "comparison": COMPARISON,
         "pip_check": {"by": "uv pip check", "ok": True, "lines": []},
         "lock": {"kept": "10_environment.lock.txt", "packages": 2},
-        "old_freeze": {"kept": "10_environment.old-freeze.txt"},
-        "old": {"path": "/c/venv.set-aside-r", "check_before": CHECKED, "check": CHECKED},
+        "old": {
+            "path": "/c/venv.set-aside-r",
+            "freeze": {"kept": "10_environment.old-freeze.txt"},
+            "check_before": CHECKED,
+            "check": CHECKED,
+        },
     },
 }
 
@@ -122,7 +126,7 @@ def test_a_rebuilt_environment_passes():
             "fail",
         ),
         ("measured__old__check", None, "old environment works", "unknown"),
-        ("measured__old_freeze", None, "old freeze kept", "unknown"),
+        ("measured__old__freeze", None, "old freeze kept", "unknown"),
     ],
 )
 def test_what_is_wrong_is_found(path, value, check, status):
@@ -139,7 +143,7 @@ def test_what_did_not_work_before_is_no_fault_of_the_rename():
 
 
 def test_nothing_to_change_needs_no_old_environment():
-    verdict = judged(measured__old=None, measured__old_freeze=None)
+    verdict = judged(measured__old=None)
     assert verdict.status is Status.PASS
     assert "old environment works" not in [c.name for c in verdict.checks]
 

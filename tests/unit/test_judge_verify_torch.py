@@ -5,7 +5,6 @@ import copy
 import pytest
 
 from helpers.judge.verify_torch import judge
-from helpers.target import Target, load_target
 from helpers.verdict import Status
 from tests.unit import captured
 
@@ -13,14 +12,14 @@ S = Status
 
 
 def target(**torch):
-    raw = load_target("sandbox").model_dump()
-    raw["environment"]["python"] = "3.11"
-    raw["torch"] |= torch
-    return Target.model_validate(raw)
+    return captured.target(torch=torch)
 
 
 def evidence(**changed):
-    return {"facts": {"torch": "2.13.0+cpu"}, "measured": captured.measured("verify_torch") | changed}
+    return {
+        "facts": {"torch": "2.13.0+cpu"},
+        "measured": captured.measured("verify_torch") | changed,
+    }
 
 
 def gpu(**changed):
@@ -66,8 +65,28 @@ def test_the_true_case_passes_with_its_own_numbers():
     assert found.status is S.PASS, found.deciding
 
 
+def test_an_h200_computes_right():
+    measured = captured.handed_on(captured.h200("verify_torch"))
+    declared = captured.target(
+        environment={"python": "3.12"},
+        torch={
+            "version": "2.11.0+cu130",
+            "cuda": "13.0",
+            "available": True,
+            "device_count": 1,
+            "git_version": "70d99e998b4955e0049d13a98d77ae1b14db1f45",
+        },
+    )
+    found = judge({"measured": measured}, declared)
+    assert found.status is S.PASS, found.deciding
+    assert found["cuda:0 product float32"].measured < 1e-6
+
+
 def test_another_python_fails():
-    assert judge(evidence(python={"version": "3.12.1 (main)"}), target())["Python version"].status is S.FAIL
+    assert (
+        judge(evidence(python={"version": "3.12.1 (main)"}), target())["Python version"].status
+        is S.FAIL
+    )
 
 
 def test_torch_that_cannot_be_imported_fails_with_its_error():
@@ -113,7 +132,10 @@ def test_products_are_judged_by_what_their_dtype_can_do(dtype, error, precision,
         ({"graphs": 0, "compiled": False}, S.FAIL),
         ({"graph_breaks": 2}, S.FAIL),
         ({"graphs": None}, S.UNKNOWN),
-        ({"max_relative_error": {"value": 1e-7, "gradient_x": 0.03, "gradient_weight": 1e-6}}, S.FAIL),
+        (
+            {"max_relative_error": {"value": 1e-7, "gradient_x": 0.03, "gradient_weight": 1e-6}},
+            S.FAIL,
+        ),
         ({"max_relative_error": None}, S.UNKNOWN),
     ],
 )

@@ -5,12 +5,11 @@ import copy
 import pytest
 
 from helpers.judge.warm_cache import judge
-from helpers.target import load_target
 from helpers.verdict import Status
 from tests.unit import captured
 
 S = Status
-TARGET = load_target("sandbox")
+TARGET = captured.target()
 
 
 def evidence(**changed):
@@ -50,6 +49,14 @@ def test_the_captured_proof_passes():
     assert found.status is S.PASS, found.deciding
     assert found["coverage"].measured == "2 of 2"
     assert all(check.expected and check.source for check in found.checks)
+
+
+def test_a_gpu_is_proven_warm_likewise():
+    warm, prove = captured.h200("warm_cache"), captured.h200("warm_cache_prove")
+    declared = captured.target(workload={"roles": prove["params"]["roles"]})
+    measured = evidence(warm=warm["measured"], prove=prove["measured"], first_steps=[])
+    assert judge(measured, declared).status is S.PASS
+    assert judge(evidence(prove=warm["measured"]), declared).status is S.FAIL
 
 
 @pytest.mark.parametrize(
@@ -104,7 +111,9 @@ def test_failed_warming_says_why_and_how_things_are_now():
 
 
 def test_an_error_outside_the_entries_is_not_lost():
-    errors = [{"where": "measure", "type": "ContractBroken", "message": "there is no workload file"}]
+    errors = [
+        {"where": "measure", "type": "ContractBroken", "message": "there is no workload file"}
+    ]
     found = judge(evidence(prove={}, prove_errors=errors), TARGET)
     assert found["coverage"].status is S.FAIL
     assert "there is no workload file" in found["coverage"].meaning
@@ -112,7 +121,13 @@ def test_an_error_outside_the_entries_is_not_lost():
 
 @pytest.mark.parametrize(("warm_s", "status"), [(1.0, S.PASS), (26.0, S.DRIFT), (60.0, S.DRIFT)])
 def test_how_much_faster_it_starts_is_told_and_never_fails(warm_s, status):
-    step = {"role": "target", "device": "cpu", "shape": {"batch": 2}, "cold_s": 27.0, "warm_s": warm_s}
+    step = {
+        "role": "target",
+        "device": "cpu",
+        "shape": {"batch": 2},
+        "cold_s": 27.0,
+        "warm_s": warm_s,
+    }
     found = judge(evidence(first_steps=[step]), TARGET)
     assert found["first steps"].status is status
     assert found.status.good
@@ -120,7 +135,11 @@ def test_how_much_faster_it_starts_is_told_and_never_fails(warm_s, status):
 
 @pytest.mark.parametrize(
     ("facts", "status"),
-    [({"misfits": []}, S.PASS), ({"misfits": ["torch is another build"]}, S.DRIFT), ({}, S.UNKNOWN)],
+    [
+        ({"misfits": []}, S.PASS),
+        ({"misfits": ["torch is another build"]}, S.DRIFT),
+        ({}, S.UNKNOWN),
+    ],
 )
 def test_without_a_measurement_the_record_is_judged_and_the_rest_is_unknown(facts, status):
     found = judge({"facts": facts, "measured": None}, TARGET)

@@ -30,3 +30,12 @@ def test_drawings_are_reproducible_and_load_nothing():
     assert "There is no baseline" in picture.alt
     assert "nothing was measured" in Throughput(()).alt
     assert as_svg(Throughput(())).startswith(b"<?xml")
+
+
+def test_rows_that_differ_in_their_last_words_can_be_told_apart_on_a_phone_too():
+    shape = "drafter · cpu · batch 2, context 192, anchors"
+    picture = FirstSteps((FirstStep(f"{shape} 16", 26.0, 1.7), FirstStep(f"{shape} 8", 25.1, 2.6)))
+    for narrow in (False, True):
+        drawn = as_svg(picture, narrow=narrow).decode()
+        assert "…" not in drawn
+        assert drawn.count("anchors") >= 2

@@ -2,9 +2,9 @@
 
 A drafter makes a large language model (the *target*) faster.  Instead of asking the target for one
 token after another, the drafter guesses a whole block and the target checks it in one pass.  DFlash
-drafts by block diffusion: a block starts with one known token, its *anchor*; the other places hold a
-mask vector, and all of them are filled in a single forward pass.  What the drafter knows about the
-text before the anchor it takes from the target's own hidden states.
+drafts by block diffusion: a block starts with one known token, its *anchor*; the other places hold
+a mask vector, and all of them are filled in a single forward pass.  What the drafter knows about
+the text before the anchor it takes from the target's own hidden states.
 
 A training forward looks at many blocks together.  With C context positions and A anchors in a text,
 its attention has A * block_size queries over C + A * block_size keys::
@@ -14,9 +14,9 @@ its attention has A * block_size queries over C + A * block_size keys::
     block 1   x x x x x x x . . . .     . . . . | x x x x | . . . .     before its anchor, and
     block 2   x x x x x x x x x x .     . . . . | . . . . | x x x x     the whole of itself
 
-``draft_rule`` is that picture as a mask function.  FlexAttention compiles it into the attention
-kernel.  On a CPU FlexAttention has no backward pass, so there the same function is written out as a
-dense mask for scaled_dot_product_attention whenever gradients are wanted.
+``draft_rule`` is that picture as a function, and FlexAttention compiles it into its kernel.  On a
+CPU FlexAttention has no backward pass: with gradients the same function is written out there as a
+dense mask for scaled_dot_product_attention.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn import functional
 from torch.nn.attention.flex_attention import (
     BlockMask,
     create_block_mask,
@@ -36,36 +36,22 @@ from torch.nn.attention.flex_attention import (
 )
 
 MaskRule = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
+Visible = Tensor | BlockMask
 
 
 @dataclass(frozen=True)
 class Settings:
-    """Sizes of both models and of the draft.
-
-    Attributes:
-        vocabulary: number of token ids.
-        width: size of a hidden state, the same in target and drafter.
-        heads: attention heads; ``width / heads`` must be a power of two, 16 or more.
-        target_layers: layers of the frozen target.
-        tapped_layers: the target layers whose outputs the drafter gets to see.
-        drafter_layers: layers of the drafter.
-        block_size: tokens of a draft block, the anchor included.
-        gamma: how slowly a place's weight in the loss falls, in places.
-        max_positions: longest text that has rotary positions.
-    """
+    """Sizes of both models and of the draft."""
 
     vocabulary: int = 256
-    width: int = 128
-    heads: int = 4
+    width: int = 128  # of a hidden state, in the target and in the drafter
+    heads: int = 4  # width / heads must be a power of two, 16 or more
     target_layers: int = 2
-    tapped_layers: tuple[int, ...] = (0, 1)
+    tapped_layers: tuple[int, ...] = (0, 1)  # target layers whose output the drafter gets to see
     drafter_layers: int = 2
-    block_size: int = 16
-    gamma: float = 7.0
-    max_positions: int = 4096
-
-
-# ---------------------------------------------------------------------------- who may see whom
+    block_size: int = 16  # tokens of a draft block, the anchor included
+    gamma: float = 7.0  # how slowly a place's weight in the loss falls, in places
+    max_positions: int = 4096  # longest text that has rotary positions
 
 
 def draft_rule(anchors: Tensor, context: int, block_size: int) -> MaskRule:
@@ -82,34 +68,34 @@ def draft_rule(anchors: Tensor, context: int, block_size: int) -> MaskRule:
 
 
 def causal_rule(batch: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
-    """The target reads from left to right."""
+    """The rule of the target, which reads from left to right."""
     return key <= query
 
 
-class View(NamedTuple):
-    """What attention may look at: the mask in its device's form, and everyone's position."""
+def write_out(rule: MaskRule, batch: int, queries: int, keys: int, device: torch.device) -> Visible:
+    """The rule in the form that :func:`attend` needs on this device.
 
-    visible: Tensor | BlockMask
-    at: Tensor
-    seen_at: Tensor
-
-
-def view(rule: MaskRule, at: Tensor, seen_at: Tensor) -> View:
-    """Write the rule out for queries at positions ``at`` and keys at ``seen_at``."""
-    dense = at.device.type == "cpu" and torch.is_grad_enabled()
-    write_out = create_mask if dense else create_block_mask
-    visible = write_out(rule, at.shape[0], None, at.shape[1], seen_at.shape[1], device=at.device)
-    return View(visible, at, seen_at)
+    It is written outside the compiled forward and handed in.  Inside, on a GPU with torch 2.11, the
+    kernel misread a block mask: wrong numbers for short texts, illegal memory access for long ones.
+    """
+    dense = device.type == "cpu" and torch.is_grad_enabled()
+    write = create_mask if dense else create_block_mask
+    return write(rule, batch, None, queries, keys, device=device)
 
 
-def attend(query: Tensor, key: Tensor, value: Tensor, visible: Tensor | BlockMask) -> Tensor:
+def attend(query: Tensor, key: Tensor, value: Tensor, visible: Visible) -> Tensor:
     """Attention over [batch, heads, places, width / heads], restricted to what is visible."""
     if isinstance(visible, BlockMask):
         return flex_attention(query, key, value, block_mask=visible)
-    return F.scaled_dot_product_attention(query, key, value, attn_mask=visible)
+    return functional.scaled_dot_product_attention(query, key, value, attn_mask=visible)
 
 
-# -------------------------------------------------------------------------------------- layers
+class View(NamedTuple):
+    """What attention has to know of its queries and keys: who is visible, and where they stand."""
+
+    visible: Visible
+    at: Tensor
+    seen_at: Tensor
 
 
 class RotaryPositions(nn.Module):
@@ -171,10 +157,7 @@ class Layer(nn.Module):
         seen = normed if context is None else torch.cat([context, normed], dim=1)
         states = states + self.attention(normed, seen, view)
         gate, up = self.gate_up(self.feed_norm(states)).chunk(2, dim=-1)
-        return states + self.down(F.silu(gate) * up)
-
-
-# -------------------------------------------------------------------------------------- models
+        return states + self.down(functional.silu(gate) * up)
 
 
 class Target(nn.Module):
@@ -188,10 +171,14 @@ class Target(nn.Module):
         initialise(self, seed)
         self.requires_grad_(False)
 
-    def forward(self, tokens: Tensor) -> Tensor:
+    def visible(self, tokens: Tensor) -> Visible:
+        """The mask for these tokens' shape."""
+        return write_out(causal_rule, *tokens.shape, tokens.shape[1], tokens.device)
+
+    def forward(self, tokens: Tensor, visible: Visible) -> Tensor:
         """Hidden states of the tapped layers, side by side: [batch, context, taps * width]."""
         at = torch.arange(tokens.shape[1], device=tokens.device).expand_as(tokens)
-        seen = view(causal_rule, at, at)
+        seen = View(visible, at, at)
         states, tapped = self.embedding(tokens), []
         for number, layer in enumerate(self.layers):
             states = layer(states, None, seen)
@@ -216,33 +203,40 @@ class Drafter(nn.Module):
         self.head = nn.Linear(width, settings.vocabulary, bias=False)
         initialise(self, seed)
 
-    def forward(self, tokens: Tensor, hidden: Tensor, anchors: Tensor) -> tuple[Tensor, Tensor]:
+    def visible(self, tokens: Tensor, anchors: Tensor) -> Visible:
+        """The mask for these anchors."""
+        (batch, context), drafted = tokens.shape, anchors.shape[1] * self.block_size
+        rule = draft_rule(anchors, context, self.block_size)
+        return write_out(rule, batch, drafted, context + drafted, tokens.device)
+
+    def forward(
+        self, tokens: Tensor, hidden: Tensor, anchors: Tensor, visible: Visible
+    ) -> tuple[Tensor, Tensor]:
         """Loss and accuracy of one batch.
 
         Args:
             tokens: [batch, context] token ids.
             hidden: [batch, context, taps * width] hidden states of the target for these tokens.
             anchors: [batch, blocks] positions at which a block starts; a whole block must fit.
+            visible: what :meth:`visible` says of the same tokens and anchors.
         """
-        wanted = tokens.gather(1, self.places(anchors).flatten(1))
-        logits = self.draft(tokens, hidden, anchors)
-        return block_loss(logits, wanted.view(logits.shape[:-1]), self.gamma)
+        logits = self.draft(tokens, hidden, anchors, visible)
+        wanted = tokens.gather(1, self.places(anchors).flatten(1)).view(logits.shape[:-1])
+        return block_loss(logits, wanted, self.gamma)
 
     def places(self, anchors: Tensor) -> Tensor:
         """Positions of every place of every block: [batch, blocks, block_size]."""
         return anchors.unsqueeze(-1) + torch.arange(self.block_size, device=anchors.device)
 
-    def draft(self, tokens: Tensor, hidden: Tensor, anchors: Tensor) -> Tensor:
+    def draft(self, tokens: Tensor, hidden: Tensor, anchors: Tensor, visible: Visible) -> Tensor:
         """Logits for every place of every block: [batch, blocks, block_size, vocabulary]."""
         at = self.places(anchors).flatten(1)
         context_at = torch.arange(tokens.shape[1], device=tokens.device).expand_as(tokens)
-        rule = draft_rule(anchors, tokens.shape[1], self.block_size)
-        seen = view(rule, at, torch.cat([context_at, at], dim=1))
-
+        seen = View(visible, at, torch.cat([context_at, at], dim=1))
         anchor_states = self.embedding(tokens.gather(1, anchors)).unsqueeze(2)
         masks = self.mask.expand(*anchors.shape, self.block_size - 1, -1)
         states = torch.cat([anchor_states, masks], dim=2).flatten(1, 2)
-        context = self.fuse_norm(self.fuse(hidden))
+        context = self.fuse_norm(self.fuse(hidden).float())
         for layer in self.layers:
             states = layer(states, context, seen)
         return self.head(self.head_norm(states)).unflatten(1, (-1, self.block_size))
@@ -256,7 +250,7 @@ def block_loss(logits: Tensor, wanted: Tensor, gamma: float) -> tuple[Tensor, Te
     """
     drafted, wanted = logits[:, :, 1:].float(), wanted[:, :, 1:]
     weights = torch.exp(-torch.arange(wanted.shape[-1], device=wanted.device) / gamma)
-    losses = F.cross_entropy(drafted.flatten(0, 2), wanted.flatten(), reduction="none")
+    losses = functional.cross_entropy(drafted.flatten(0, 2), wanted.flatten(), reduction="none")
     loss = (losses.view(wanted.shape) * weights).sum(dim=-1).mean() / weights.sum()
     return loss, (drafted.argmax(dim=-1) == wanted).float().mean()
 
@@ -271,27 +265,35 @@ def initialise(model: nn.Module, seed: int) -> None:
             nn.init.ones_(parameter)
 
 
-# ------------------------------------------------------------------------------------ compiled
-
-
 def compile_target(target: Target, device: torch.device) -> Callable[[Tensor], Tensor]:
     """The target's forward as training calls it: compiled, without gradients."""
-    return torch.no_grad()(compiled(target, device))
+    forward, visible = compiled(target, device), {}
+
+    @torch.no_grad()
+    def hidden_states(tokens: Tensor) -> Tensor:
+        if tokens.shape not in visible:
+            visible[tokens.shape] = target.visible(tokens)
+        return forward(tokens, visible[tokens.shape])
+
+    return hidden_states
 
 
 def compile_drafter(drafter: Drafter, device: torch.device) -> Callable[..., tuple[Tensor, Tensor]]:
     """The drafter's whole training forward as training calls it: compiled, loss included."""
-    return compiled(drafter, device)
+    forward = compiled(drafter, device)
+
+    def loss_and_accuracy(tokens: Tensor, hidden: Tensor, anchors: Tensor) -> tuple[Tensor, Tensor]:
+        return forward(tokens, hidden, anchors, drafter.visible(tokens, anchors))
+
+    return loss_and_accuracy
 
 
 def compiled(model: nn.Module, device: torch.device) -> Callable[..., Any]:
     """Compile a whole forward: a graph for each shape that it meets, an error on a graph break.
 
-    Matrix products are bfloat16 on a GPU and float32 on a CPU.  On a CPU the code that calls the
-    kernels is C++ too: that is one source file of a graph instead of one of each kernel, which
-    halves the time to compile, and a role's thread need not hold the interpreter between kernels.
+    Matrix products are bfloat16 on a GPU, float32 on a CPU.  On a CPU the code between the kernels
+    is C++ too: one source file a graph instead of one a kernel, which halves the time to compile.
     """
     on_cpu = device.type == "cpu"
-    options = {"cpp_wrapper": True} if on_cpu else {}
-    forward = torch.compile(model, fullgraph=True, dynamic=False, options=options)
+    forward = torch.compile(model, fullgraph=True, dynamic=False, options={"cpp_wrapper": on_cpu})
     return torch.autocast(device.type, torch.bfloat16, enabled=not on_cpu)(forward)

@@ -1,8 +1,8 @@
 """What the threads of a training process work with: text, batches, and a worker for each role.
 
-A worker is a model on one device together with the compiled callable that training calls.  The pipeline
-and the workload contract both build their workers here, so that whatever warms, checks or measures a
-worker does so with training's own callables.
+A worker is a model on one device together with the compiled callable that training calls.  The
+pipeline and the workload contract both build their workers here, so that whatever warms, checks or
+measures a worker does so with training's own callables.
 """
 
 from __future__ import annotations
@@ -14,13 +14,12 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
+from dflash_model import Drafter, Settings, Target, compile_drafter, compile_target
 from safetensors.torch import save_file
 from torch import Tensor
 
-from dflash_model import Drafter, Settings, Target, compile_drafter, compile_target
-
-# The roles of a process share a machine's cores among themselves.  The number is also part of the key
-# under which a compiled CPU graph is cached: a cache warmed with another number stays cold.
+# The roles of a process share a machine's cores among themselves.  The number is also part of the
+# key under which a compiled CPU graph is cached: a cache warmed with another number stays cold.
 CPU_THREADS_OF_A_ROLE = 1
 
 
@@ -43,7 +42,7 @@ class TextStream:
 
     def __init__(self, vocabulary: int, seed: int) -> None:
         self.vocabulary = vocabulary
-        self.successor = np.random.default_rng(0).permutation(vocabulary)
+        self.successor = np.random.default_rng(0).integers(vocabulary, size=vocabulary)
         self.random = np.random.default_rng([1, seed])
 
     def tokens(self, batch: int, context: int) -> Tensor:

@@ -4,20 +4,20 @@
     read text,                                train on a batch,                    prints progress
     lend hidden states                        meet now and then
 
-A target waits while the queue is full, so the slower side sets the pace and memory stays bounded.  Every
-drafter trains a replica; at a meeting, every ``--meet-every`` steps, all replicas take their mean.
+A target waits while the queue is full, so the slower side sets the pace and memory stays bounded.
+Every drafter trains a replica; every ``--meet-every`` steps they meet, and all take their mean.
 
 What it prints: one line for each log interval, and no other line that starts with ``step=``::
 
     step=20 loss=5.4321 accuracy=0.0123 tok_per_s=12345.6 elapsed_s=12.3
 
-``step`` counts the steps of one drafter; ``loss`` and ``accuracy`` are means over the interval and all
-drafters; ``tok_per_s`` counts the draft tokens of all drafters in the interval; ``elapsed_s`` is the time
-since the threads started.  A line that starts with ``#`` is a remark.
+``step`` counts the steps of one drafter; ``loss`` and ``accuracy`` are means over the interval and
+all drafters; ``tok_per_s`` counts the draft tokens of all drafters in the interval; ``elapsed_s``
+is the time since the threads started.  A line that starts with ``#`` is a remark.
 
-How it ends: 0 when all steps are done; 1 with the traceback when any thread raised; 128 + N after signal
-N (SIGINT, SIGTERM).  With ``--checkpoint`` the parameters are saved in the first and the last case.
-An interrupted run saves drafter 0 as it is, up to ``--meet-every`` steps after the last meeting.
+How it ends: 0 when all steps are done; 1 with the traceback when any thread raised; 128 + N after
+signal N (SIGINT, SIGTERM).  With ``--checkpoint`` the parameters are saved in the first and the
+last case; an interrupted run saves drafter 0 as it is, some steps after the last meeting.
 """
 
 from __future__ import annotations
@@ -38,9 +38,6 @@ from statistics import fmean
 from typing import NamedTuple, TypeVar
 
 import torch
-from torch import Tensor
-from tqdm import tqdm
-
 from dflash_model import Settings
 from dflash_roles import (
     Batch,
@@ -51,6 +48,8 @@ from dflash_roles import (
     average,
     save_checkpoint,
 )
+from torch import Tensor
+from tqdm import tqdm
 
 SECONDS_TO_END = 10.0
 T = TypeVar("T")
@@ -137,7 +136,6 @@ class Pipeline:
         if stuck:
             print(f"# still running after {SECONDS_TO_END} s: {', '.join(stuck)}", file=sys.stderr)
             faulthandler.dump_traceback()
-            sys.stderr.flush()
             os._exit(1)
 
     def _add(self, name: str, worker: Worker, work: Callable[[int], None], number: int) -> None:
@@ -185,10 +183,7 @@ class Pipeline:
 
 
 def batch_sizes(options: argparse.Namespace) -> list[tuple[int, int]]:
-    """(texts, anchors) of the batches: texts with long answers, and with answers half as long.
-
-    Only two sizes, because every size is a graph of its own.
-    """
+    """(texts, anchors) of a batch of long answers and of short ones; every size costs a graph."""
     a_text = options.context + options.anchors * options.block_size
     batch = min(options.max_batch, options.token_budget // a_text)
     if batch < 1:
@@ -242,7 +237,7 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     add("--target-devices", type=devices, default=devices("cpu"), help="for instance cuda:0,cuda:1")
     add("--drafter-devices", type=devices, default=devices("cpu,cpu"), help="one replica on each")
     add("--steps", type=positive, default=200, help="steps of each drafter")
-    add("--token-budget", type=positive, default=1024, help="most tokens of a batch, drafts included")
+    add("--token-budget", type=positive, default=1024, help="most tokens of a batch with drafts")
     add("--max-batch", type=positive, default=2, help="most texts of a batch")
     add("--context", type=positive, default=192, help="tokens of a text")
     add("--anchors", type=positive, default=16, help="draft blocks of a text with a long answer")

@@ -1,19 +1,20 @@
-"""The workload contract: training's own step, one role at a time, for whoever warms, checks or measures it.
+"""The workload contract: training's own steps, for whoever warms, checks or measures them.
 
-``build(device, role, shape)`` returns ``step``; ``step()`` runs one training step of that role on that
-device and returns the tokens it processed.  It does not wait for the device: synchronise before you look
-at a clock.  Each thread calls a ``step`` of its own; the first call compiles, or loads from the cache.
+``build(device, role, shape)`` returns ``step``; ``step()`` runs one training step of that role on
+that device and returns the tokens it processed.  It does not wait for the device: synchronise
+before you look at a clock.  Each thread calls a ``step`` of its own.  Its first call compiles, or
+loads what the cache holds.
 
-    role       one step                                            shape                       tokens
-    target     frozen forward                                      batch, context              batch * context
-    drafter    forward, backward, clipping, AdamW, on synthetic    batch, context, anchors     batch * anchors * 16
-               hidden states
+    role      shape                      one step                             tokens
+    target    batch, context             frozen forward                       batch * context
+    drafter   batch, context, anchors    forward, backward and optimizer,     batch * anchors * 16
+                                         on synthetic hidden states
 
-The shapes that ``start_training.sh`` makes the pipeline use, and so the ones to warm and to measure::
+The shapes to warm and to measure are those that ``start_training.sh`` makes the pipeline use::
 
-    target     {"batch": 2, "context": 192}
-    drafter    {"batch": 2, "context": 192, "anchors": 16}
-    drafter    {"batch": 2, "context": 192, "anchors": 8}
+    target    {"batch": 2, "context": 192}
+    drafter   {"batch": 2, "context": 192, "anchors": 16}
+    drafter   {"batch": 2, "context": 192, "anchors": 8}
 """
 
 from __future__ import annotations
@@ -21,7 +22,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 import torch
-
 from dflash_model import Settings
 from dflash_roles import Batch, DrafterWorker, TargetWorker, TextStream
 

@@ -1,0 +1,154 @@
+"""Make a sandbox: first a healthy environment and its baseline, then break it for real.
+
+This room knows the order of the steps. It must not know how an environment is built, a cache warmed
+or a fault made.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import BaseModel, ConfigDict
+
+from helpers.sandbox import healthy
+from helpers.sandbox.describe import describe
+from helpers.sandbox.faults import FAULTS, chosen, write_target
+from helpers.sandbox.folder import Note, SandboxFolder
+from helpers.sandbox.history import make_repository
+from helpers.sandbox.making import Making, Say, StepReport
+from helpers.sandbox.training import train_for_a_moment
+from helpers.sandbox.users import refuse_while_used
+from helpers.target import DEFAULT_SANDBOX_ROOT, TARGETS_FOLDER, load_target
+
+__all__ = ["SandboxReport", "create", "describe"]
+
+TEMPLATE = TARGETS_FOLDER / "sandbox.yaml"
+# Faults that a running training meets; it runs with them before its cache goes, so that the log
+# shows them.
+_SEEN_IN_TRAINING = ("polluted-venv", "hacked-model")
+
+
+class SandboxReport(BaseModel):
+    """What was made.
+
+    Attributes:
+        root: the sandbox's folder.
+        target: what to give to ``recover run``: the plain name where that means this sandbox, else
+            the path of its target file.
+        faults: what was broken.
+        steps: what was done, with seconds, and whether it was made or reused.
+        elapsed_s: seconds from the first line to the last.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    root: str
+    target: str
+    faults: tuple[str, ...]
+    steps: tuple[StepReport, ...]
+    elapsed_s: float
+
+
+def create(
+    root: Path, faults: Sequence[str], say: Say, *, template: Path = TEMPLATE
+) -> SandboxReport:
+    """Make a sandbox in a folder; one that is there is replaced.
+
+    **Runs on:** operator, and in the sandbox. **Changes:** the folder ``root``, and uv's and pip's
+    caches.
+
+    Args:
+        root: an absolute path; new, empty, or an earlier sandbox.
+        faults: names of ``faults.FAULTS``, or ``all``; none leaves the sandbox healthy.
+        say: shows one line to a person.
+        template: the target file to fill in.
+
+    Raises:
+        ParameterError: a fault is unknown, or the folder is not for a sandbox; nothing was touched.
+        PreconditionFailed: something uses the old sandbox, or git or uv is missing.
+        VerificationFailed: the environment did not become healthy, so it was not broken either.
+        RunbookError: a step failed; the half-made sandbox stays for a look and is replaced by the
+            next one.
+    """
+    began_s = time.monotonic()
+    say(f"making a sandbox in {root}")
+    wanted = chosen(faults)
+    declared = _filled_in(template, root)
+    folder = SandboxFolder(root)
+    folder.note()  # refuses a folder that is none of ours before a lock file is put into it
+    with folder.locked():
+        _clear(folder, say)
+        started_at = datetime.now(UTC).isoformat(timespec="seconds")
+        note = Note(root=str(root), state="making", started_at=started_at, faults=wanted)
+        folder.write_note(note)
+        write_target(folder, declared)
+        making = Making(folder=folder, target=load_target(str(folder.target_file)), say=say)
+        shown = [name for name in wanted if name in _SEEN_IN_TRAINING]
+        _make_healthy(making, goes_on=bool(shown))
+        _break(making, shown, [name for name in wanted if name not in shown])
+        steps = tuple(step.model_dump(mode="json") for step in making.steps)
+        folder.write_note(note.model_copy(update={"state": "ready", "steps": steps}))
+    elapsed_s = time.monotonic() - began_s
+    say(f"made in {elapsed_s:.0f} s; {_reused(making.steps)}")
+    plain = root == DEFAULT_SANDBOX_ROOT and template == TEMPLATE and "wrong-torch" not in wanted
+    return SandboxReport(
+        root=str(root),
+        target="sandbox" if plain else str(folder.target_file),
+        faults=wanted,
+        steps=tuple(making.steps),
+        elapsed_s=round(elapsed_s, 2),
+    )
+
+
+def _filled_in(template: Path, root: Path) -> dict[str, Any]:
+    load_target(str(template))  # refuses a template that declares something wrong
+    declared: dict[str, Any] = yaml.safe_load(template.read_text(encoding="utf-8"))
+    return {**declared, "reach": {"kind": "sandbox", "root": str(root)}}
+
+
+def _clear(folder: SandboxFolder, say: Say) -> None:
+    """Remove the sandbox that is there, unless something uses it."""
+    note = folder.note()
+    if note is None:
+        return
+    refuse_while_used(folder.container)
+    state = {"making": "half-made", "removing": "half-removed"}.get(note.state, "old")
+    removed = folder.remove(note, kept=False)
+    say(f"removed the {state} sandbox of {note.started_at}: {', '.join(removed)}")
+
+
+def _make_healthy(making: Making, *, goes_on: bool) -> None:
+    with making.step("repository", "the training scripts, in git") as outcome:
+        outcome.detail = f"HEAD is {make_repository(making.folder.repository)[:12]}"
+    healthy.lay_out(making)
+    healthy.build_environment(making)
+    healthy.deploy_scripts(making)
+    healthy.fill_cache(making)
+    healthy.train(making, healthy.measure_baseline(making), goes_on=goes_on)
+
+
+def _break(making: Making, shown: Sequence[str], others: Sequence[str]) -> None:
+    for name in shown:
+        _do(making, name)
+    if shown:
+        with making.step("broken training", "a moment of it, for its log") as outcome:
+            outcome.detail = str(train_for_a_moment(making.work, "broken"))
+    for name in others:
+        _do(making, name)
+
+
+def _do(making: Making, name: str) -> None:
+    with making.step(name, FAULTS[name].what) as outcome:
+        outcome.detail = FAULTS[name].breaks(making.work, making.folder)
+
+
+def _reused(steps: Sequence[StepReport]) -> str:
+    reused = [step.name for step in steps if step.how == "reused"]
+    return (
+        f"reused from an earlier one: {', '.join(reused)}" if reused else "nothing could be reused"
+    )
