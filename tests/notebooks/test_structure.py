@@ -11,7 +11,17 @@ from helpers.book.rooms import STAGES
 
 RUNBOOKS = Path(__file__).resolve().parents[2] / "runbooks"
 CARD = ("changes", "takes", "undo", "needs", "next")
-TAGS = ("operation-note", "parameters", "bind", "facts", "plan", "action", "verification", "rollback", "close")
+TAGS = (
+    "operation-note",
+    "parameters",
+    "bind",
+    "facts",
+    "plan",
+    "action",
+    "verification",
+    "rollback",
+    "close",
+)
 NOTEBOOKS = sorted(RUNBOOKS.glob("*.ipynb"))
 
 
@@ -62,7 +72,16 @@ def test_it_has_at_least_as_much_prose_as_code(path):
 
 
 def test_a_cell_has_no_logic(path):
-    forbidden = (ast.FunctionDef, ast.ClassDef, ast.For, ast.While, ast.Try, ast.If, ast.With, ast.Lambda)
+    forbidden = (
+        ast.FunctionDef,
+        ast.ClassDef,
+        ast.For,
+        ast.While,
+        ast.Try,
+        ast.If,
+        ast.With,
+        ast.Lambda,
+    )
     for cell in code(notebook(path)):
         assert not re.search(r"^\s*[!%]", cell.source, re.M), "no shell and no magic in a cell"
         tree = ast.parse(cell.source)
