@@ -95,10 +95,8 @@ def equal(
     name: str, measured: JsonValue, expected: JsonValue, *, source: str, meaning: str
 ) -> Check:
     """Compare for equality: None measured is unknown, an equal value passes, another fails."""
-    if measured is None:
-        status = Status.UNKNOWN
-    else:
-        status = Status.PASS if measured == expected else Status.FAIL
+    compared = Status.PASS if measured == expected else Status.FAIL
+    status = Status.UNKNOWN if measured is None else compared
     return Check(
         name=name,
         status=status,
