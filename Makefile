@@ -28,12 +28,12 @@ $(BIN)/python:
 
 $(VENV)/.installed: $(BIN)/python pyproject.toml
 	@echo "Installing the operator's package (a minute or two the first time) …"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
+	@$(BIN)/python -m pip install -qq --disable-pip-version-check --editable .
 	@touch $@
 
 $(VENV)/.installed-test: $(BIN)/python pyproject.toml
 	@echo "Installing the operator's package and the tools for its tests (a minute or two the first time) …"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[test]'
+	@$(BIN)/python -m pip install -qq --disable-pip-version-check --editable '.[test]'
 	@touch $(VENV)/.installed $@
 
 clean:

@@ -31,11 +31,15 @@ app.add_typer(sandbox_app, name="sandbox")
 console = Console(highlight=False)
 errors = Console(stderr=True, highlight=False)
 
-TargetArgument = Annotated[str, typer.Argument(help="A name in runbooks/targets, or a target file.")]
+TargetArgument = Annotated[
+    str, typer.Argument(help="A name in runbooks/targets, or a target file.")
+]
 RunArgument = Annotated[str, typer.Argument(help="A run id, a run folder, or `latest`.")]
 ThroughOption = Annotated[
     Optional[str],  # noqa: UP045  # typer reads the annotation at run time and wants this form
-    typer.Option("--through", help="Last stage to run, for instance 30 or verify_torch; the report follows."),
+    typer.Option(
+        "--through", help="Last stage to run, for instance 30 or verify_torch; the report follows."
+    ),
 ]
 
 

@@ -128,7 +128,9 @@ def print_plans(console: Console, folder: RunFolder) -> None:
         plan = Plan.model_validate(evidence["plan"])
         console.print(f"\n[bold]{stage}[/]  {plan.why}")
         for number, change in enumerate(plan.changes, 1):
-            console.print(f"  {number}. {change.what}: {change.where}", markup=False, soft_wrap=True)
+            console.print(
+                f"  {number}. {change.what}: {change.where}", markup=False, soft_wrap=True
+            )
             console.print(f"     {change.before} → {change.after}", markup=False, soft_wrap=True)
             console.print(f"     undo: {change.undo}", markup=False, soft_wrap=True, style="dim")
 
@@ -151,7 +153,9 @@ def print_runs(console: Console, runs_root: Path) -> None:
     for path in sorted(runs_root.glob("*/run.json")):
         folder = RunFolder(path.parent)
         outcome = folder.outcome
-        table.add_row(folder.asked.run_id, folder.asked.mode, outcome.value if outcome else "not ended")
+        table.add_row(
+            folder.asked.run_id, folder.asked.mode, outcome.value if outcome else "not ended"
+        )
     console.print(table if table.row_count else f"No runs in {runs_root}.")
 
 
@@ -168,9 +172,13 @@ def create_sandbox(console: Console, root: Path | None, faults: Sequence[str]) -
     console.print(f"[bold]sandbox[/bold] in {place}", soft_wrap=True)
     from helpers.sandbox.create import create
 
-    made = create(place, faults, lambda text: console.print(f"  {text}", markup=False, soft_wrap=True))
+    made = create(
+        place, faults, lambda text: console.print(f"  {text}", markup=False, soft_wrap=True)
+    )
     name = "sandbox" if root is None else str(place / "sandbox.yaml")
-    console.print(f"broken: {', '.join(made.faults)}; next: recover run {name} --yes", soft_wrap=True)
+    console.print(
+        f"broken: {', '.join(made.faults)}; next: recover run {name} --yes", soft_wrap=True
+    )
 
 
 def destroy_sandbox(console: Console, root: Path | None) -> None:

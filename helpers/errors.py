@@ -163,9 +163,7 @@ class PayloadBroken(PayloadError):
 class VerificationFailed(RunbookError):
     """A stage ran and its verdict is not a pass."""
 
-    def __init__(
-        self, what: str, *, verdict: Verdict, hint: str, changed: Changed = "yes"
-    ) -> None:
+    def __init__(self, what: str, *, verdict: Verdict, hint: str, changed: Changed = "yes") -> None:
         super().__init__(what, hint=hint, changed=changed)
         self.verdict = verdict
 

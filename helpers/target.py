@@ -22,7 +22,9 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError, m
 from helpers.errors import ParameterError
 
 TARGETS_FOLDER = Path(__file__).resolve().parents[1] / "runbooks" / "targets"
-DEFAULT_SANDBOX_ROOT = Path(platformdirs.user_data_dir("recover-runbooks", appauthor=False)) / "sandbox"
+DEFAULT_SANDBOX_ROOT = (
+    Path(platformdirs.user_data_dir("recover-runbooks", appauthor=False)) / "sandbox"
+)
 
 AbsolutePath = Annotated[str, Field(pattern=r"^/")]
 
@@ -64,7 +66,9 @@ class PctReach(_Declared):
 class Identity(_Declared):
     """What proves that the container reached is the one meant."""
 
-    marker_file: AbsolutePath = Field(description="a file in the container, for instance /etc/machine-id")
+    marker_file: AbsolutePath = Field(
+        description="a file in the container, for instance /etc/machine-id"
+    )
     marker: str = Field(description="the file's exact content, white space at the ends aside")
 
 
@@ -73,17 +77,24 @@ class Environment(_Declared):
 
     venv: AbsolutePath
     python: str = Field(pattern=r"^3\.\d+$", description="version of Python, for instance 3.11")
-    packages: tuple[str, ...] = Field(min_length=1, description="requirements to install, nothing else")
-    forbidden: tuple[str, ...] = Field(default=(), description="distributions that must not be there")
+    packages: tuple[str, ...] = Field(
+        min_length=1, description="requirements to install, nothing else"
+    )
+    forbidden: tuple[str, ...] = Field(
+        default=(), description="distributions that must not be there"
+    )
     torch_index: str | None = Field(
-        default=None, description="an index asked for torch when the machine's own sources lack the build"
+        default=None,
+        description="an index asked for torch when the machine's own sources lack the build",
     )
 
 
 class SourceFile(_Declared):
     """One file of the training repository, and the hashes it must have where they are known."""
 
-    path: str = Field(pattern=r"^[^/].*", description="relative to the repository and to the deploy folder")
+    path: str = Field(
+        pattern=r"^[^/].*", description="relative to the repository and to the deploy folder"
+    )
     sha256: str | None = Field(default=None, pattern=r"^[0-9a-f]{64}$")
     md5: str | None = Field(default=None, pattern=r"^[0-9a-f]{32}$")
     mode: str = Field(default="0644", pattern=r"^0[0-7]{3}$")
@@ -101,7 +112,9 @@ class Sources(_Declared):
 class Torch(_Declared):
     """What torch in the container must say of itself. None = not declared, not checked."""
 
-    version: str = Field(description="torch.__version__, local part included, for instance 2.11.0+cu128")
+    version: str = Field(
+        description="torch.__version__, local part included, for instance 2.11.0+cu128"
+    )
     cuda: str | None = Field(default=None, description="torch.version.cuda; None = a CPU build")
     available: bool = Field(description="torch.cuda.is_available()")
     device_count: int = Field(ge=0, description="torch.cuda.device_count()")
@@ -121,7 +134,9 @@ class Workload(_Declared):
 
     file: AbsolutePath
     roles: tuple[Role, ...] = Field(min_length=1)
-    torch_threads: int = Field(default=1, ge=1, description="torch.set_num_threads in the container")
+    torch_threads: int = Field(
+        default=1, ge=1, description="torch.set_num_threads in the container"
+    )
 
 
 class Cache(_Declared):
@@ -138,9 +153,14 @@ class Benchmark(_Declared):
         default=0.9, gt=0, le=1, description="recovered means at least this share of the baseline"
     )
     failed_ratio: float = Field(
-        default=0.4, gt=0, lt=1, description="below this share of the baseline training has not come back"
+        default=0.4,
+        gt=0,
+        lt=1,
+        description="below this share of the baseline training has not come back",
     )
-    baselines: AbsolutePath = Field(description="folder of baseline files on the operator's machine")
+    baselines: AbsolutePath = Field(
+        description="folder of baseline files on the operator's machine"
+    )
 
     @model_validator(mode="after")
     def _ordered(self) -> Benchmark:
@@ -196,7 +216,9 @@ def find_target(name: str) -> Path:
         path = Path(name).expanduser().resolve()
         if path.is_file():
             return path
-        raise ParameterError(f"There is no target file {path}.", hint="Give the path of a target's YAML file.")
+        raise ParameterError(
+            f"There is no target file {path}.", hint="Give the path of a target's YAML file."
+        )
     path = TARGETS_FOLDER / f"{name}.yaml"
     if path.is_file():
         return path
@@ -226,7 +248,9 @@ def load_target(name: str) -> Target:
         return Target.model_validate(_expand(raw, _placeholders(raw)))
     except ValidationError as error:
         lines = [f"  {'.'.join(map(str, e['loc']))}: {_complaint(e)}" for e in error.errors()]
-        raise ParameterError(f"{path.name} declares something wrong:\n" + "\n".join(lines), hint=hint) from error
+        raise ParameterError(
+            f"{path.name} declares something wrong:\n" + "\n".join(lines), hint=hint
+        ) from error
 
 
 def _complaint(error: Any) -> str:

@@ -69,7 +69,9 @@ class Verdict(BaseModel):
     @property
     def status(self) -> Status:
         """The worst status of the checks; without any check nothing was measured: unknown."""
-        return max((c.status for c in self.checks), key=lambda s: s.severity, default=Status.UNKNOWN)
+        return max(
+            (c.status for c in self.checks), key=lambda s: s.severity, default=Status.UNKNOWN
+        )
 
     @property
     def deciding(self) -> Check | None:
@@ -89,12 +91,12 @@ def verdict(checks: Iterable[Check]) -> Verdict:
     return Verdict(checks=tuple(checks))
 
 
-def equal(name: str, measured: JsonValue, expected: JsonValue, *, source: str, meaning: str) -> Check:
+def equal(
+    name: str, measured: JsonValue, expected: JsonValue, *, source: str, meaning: str
+) -> Check:
     """Compare for equality: None measured is unknown, an equal value passes, another fails."""
-    if measured is None:
-        status = Status.UNKNOWN
-    else:
-        status = Status.PASS if measured == expected else Status.FAIL
+    compared = Status.PASS if measured == expected else Status.FAIL
+    status = Status.UNKNOWN if measured is None else compared
     return Check(
         name=name,
         status=status,

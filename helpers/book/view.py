@@ -210,7 +210,9 @@ def view(*pieces: Piece) -> View:
 
 def _row(cells: Sequence[Piece]) -> str:
     heading, *others = cells
-    shown = f'<th scope="row" style="{_CELL};font-weight:600;{_WRAP};min-width:9em">{heading.html}</th>'
+    shown = (
+        f'<th scope="row" style="{_CELL};font-weight:600;{_WRAP};min-width:9em">{heading.html}</th>'
+    )
     return shown + "".join(f'<td style="{_CELL};{_WRAP}">{cell.html}</td>' for cell in others)
 
 

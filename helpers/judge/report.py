@@ -17,7 +17,9 @@ def judge(evidence: Mapping[str, Any], target: Target) -> Verdict:
     missing = facts.get("stages_without_evidence")
     return verdict(
         [
-            _empty("journal whole", problems, "The journal was changed or torn after it was written."),
+            _empty(
+                "journal whole", problems, "The journal was changed or torn after it was written."
+            ),
             _empty("evidence there", missing, "A stage ran and left no evidence behind."),
             Check(
                 name="report written",
@@ -25,7 +27,9 @@ def judge(evidence: Mapping[str, Any], target: Target) -> Verdict:
                 measured=measured.get("report_bytes"),
                 expected="one self-contained HTML file",
                 source="the run folder",
-                meaning="" if measured.get("report_bytes") else "The report has not been written yet.",
+                meaning=""
+                if measured.get("report_bytes")
+                else "The report has not been written yet.",
             ),
         ]
     )

@@ -32,7 +32,8 @@ code 0. ::
                 tokens: in the window, tok_per_s, error: null|str, stopped: bool}],
      first_steps_s: until all threads had theirs, warm_up: {seconds, steps},
      window_s, tok_per_s: the counted role's,
-     series: [{t_s, tok_per_s}] of the counted role in bins of 0.5 s,
+     series: [{t_s, tok_per_s, own_cores, own_wait_cores}] of the counted role in bins of 0.5 s,
+             with the cores that this process used and those that its ready threads waited for,
      roles: {name: {threads, tokens, tok_per_s, series}},
      compile: {before: counters until the window (or the end, when there was none),
                window: counters inside it|null, reasons: {..}},
@@ -66,6 +67,7 @@ SCHEMA = 1
 STOP_TIMEOUT_S = 30.0
 POLL_S = 0.05
 PROGRESS_EVERY_S = 1.0
+OWN_USE_EVERY_S = 0.25
 # What a thread's facts get later, and what stays null when it does not come to that.
 LATER = ("build_s", "first_steps_s", "warm_up_steps", "steps_completed", "step_s", "steps",
          "tokens", "tok_per_s", "error")  # fmt: skip
@@ -219,8 +221,16 @@ def _count(
     compiled = counters.read()
     torch_facts.reset_peaks(torch, measured["devices"])
     load, begin = cpu_use.sample(), time.perf_counter()
-    _wait("window", workers, reporter, lambda elapsed_s: elapsed_s >= seconds)
+    uses = [use] if (use := cpu_use.own_use()) else []
+
+    def over(elapsed_s: float) -> bool:
+        if uses and time.perf_counter() - uses[-1].at_s >= OWN_USE_EVERY_S:
+            uses.append(cpu_use.own_use() or uses[-1])
+        return elapsed_s >= seconds
+
+    _wait("window", workers, reporter, over)
     end = time.perf_counter()
+    uses += [use] if (use := cpu_use.own_use()) else []
     measured["load"] = cpu_use.between(load, cpu_use.sample())
     measured["compile"] = {
         "before": compiled,
@@ -229,6 +239,9 @@ def _count(
     # The steps under way at the end still count with their part: let them end first.
     _stop(workers, reporter)
     measured.update(throughput.summary(workers, begin, end, measured["counted_role"]))
+    for one in measured["series"]:
+        start = begin + one["t_s"]
+        one.update(cpu_use.own_cores(uses, start, start + throughput.BIN_S))
     measured["phase"] = "done"
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import re
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -25,6 +26,49 @@ class Sample(NamedTuple):
     stolen_s: float
     processes_s: dict[int, float]
     loadavg: list[float]
+
+
+class OwnUse(NamedTuple):
+    """Seconds that this process's threads ran, and that they were ready and waited for a core."""
+
+    at_s: float
+    run_s: float
+    wait_s: float
+
+
+def own_use() -> OwnUse | None:
+    """Take a sample of this process; None = the kernel keeps no account. **Changes:** nothing."""
+    run_ns = wait_ns = told = 0
+    for task in Path("/proc/self/task").glob("*/schedstat"):
+        try:
+            ran, waited, _slices = map(int, task.read_text(encoding="utf-8").split())
+        except (FileNotFoundError, ProcessLookupError):
+            continue  # the thread ended meanwhile
+        run_ns, wait_ns, told = run_ns + ran, wait_ns + waited, told + 1
+    return OwnUse(time.perf_counter(), run_ns / 1e9, wait_ns / 1e9) if told else None
+
+
+def own_cores(uses: Sequence[OwnUse], begin_s: float, end_s: float) -> dict[str, float | None]:
+    """Cores that were used, and waited for, on average between two moments of ``perf_counter``."""
+    if len(uses) < 2:
+        return {"own_cores": None, "own_wait_cores": None}
+    begin, end = _at(uses, begin_s), _at(uses, end_s)
+    return {
+        "own_cores": round((end.run_s - begin.run_s) / (end_s - begin_s), 4),
+        "own_wait_cores": round((end.wait_s - begin.wait_s) / (end_s - begin_s), 4),
+    }
+
+
+def _at(uses: Sequence[OwnUse], at_s: float) -> OwnUse:
+    """The account at a moment between two samples."""
+    after = next((i for i in range(1, len(uses)) if uses[i].at_s >= at_s), len(uses) - 1)
+    one, two = uses[after - 1], uses[after]
+    share = (at_s - one.at_s) / (two.at_s - one.at_s)
+    return OwnUse(
+        at_s,
+        one.run_s + share * (two.run_s - one.run_s),
+        one.wait_s + share * (two.wait_s - one.wait_s),
+    )
 
 
 def cpu_model() -> str | None:

@@ -80,7 +80,9 @@ class Container(ABC):
         self._observer = observer
 
     @abstractmethod
-    def _execute(self, command: Command, on_stdout: OnOutput | None, on_stderr: OnOutput | None) -> CommandResult:
+    def _execute(
+        self, command: Command, on_stdout: OnOutput | None, on_stderr: OnOutput | None
+    ) -> CommandResult:
         """Run the command to its end, its time-out or the loss of the connection; never raise for those."""
 
     def run(
@@ -164,7 +166,10 @@ class Container(ABC):
         folder, name = posixpath.split(path)
         argv = ("bash", "-c", _PUSH, "push", folder or "/", name, want, mode, secrets.token_hex(6))
         command = Command(argv, purpose=f"write {path}", stdin=data, timeout_s=600, changes=True)
-        self.check(command, hint="The old file is still in place. Check space and permissions in the container.")
+        self.check(
+            command,
+            hint="The old file is still in place. Check space and permissions in the container.",
+        )
         return want
 
     def read(self, path: str, *, limit_bytes: int = 16 * 1024 * 1024) -> bytes | None:
@@ -176,7 +181,9 @@ class Container(ABC):
             CommandFailed: it exists and cannot be read, or is larger than ``limit_bytes``.
         """
         script = '[ -e "$1" ] || exit 44; [ "$(stat -Lc %s -- "$1")" -le "$2" ] || exit 45; exec cat -- "$1"'
-        command = Command(("bash", "-c", script, "read", path, str(limit_bytes)), purpose=f"read {path}")
+        command = Command(
+            ("bash", "-c", script, "read", path, str(limit_bytes)), purpose=f"read {path}"
+        )
         result = self.run(command)
         if result.returncode == 44:
             return None

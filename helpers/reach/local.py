@@ -23,7 +23,18 @@ from helpers.reach.container import Container, Observer, OnOutput
 # network. Everything else of the operator's environment (PYTHONPATH, VIRTUAL_ENV, LD_LIBRARY_PATH, torch's
 # switches) stays outside, as it would in a container.
 _KEPT = ("PATH", "HOME", "USER", "LOGNAME", "TMPDIR", "SSL_CERT_FILE", "REQUESTS_CA_BUNDLE")
-_KEPT_PREFIXES = ("PIP_", "UV_", "XDG_", "HTTP_", "HTTPS_", "NO_PROXY", "http_", "https_", "no_proxy", "OPENBLAS_")
+_KEPT_PREFIXES = (
+    "PIP_",
+    "UV_",
+    "XDG_",
+    "HTTP_",
+    "HTTPS_",
+    "NO_PROXY",
+    "http_",
+    "https_",
+    "no_proxy",
+    "OPENBLAS_",
+)
 _CHUNK_BYTES = 65536
 _GRACE_S = 5.0
 
@@ -48,7 +59,9 @@ class LocalContainer(Container):
         super().__init__(name, observer)
         self._environment = container_environment(os.environ)
 
-    def _execute(self, command: Command, on_stdout: OnOutput | None, on_stderr: OnOutput | None) -> CommandResult:
+    def _execute(
+        self, command: Command, on_stdout: OnOutput | None, on_stderr: OnOutput | None
+    ) -> CommandResult:
         started_at, start = datetime.now(UTC).isoformat(), time.monotonic()
         try:
             process = subprocess.Popen(
@@ -62,7 +75,9 @@ class LocalContainer(Container):
             )
         except OSError as error:
             text = str(error).encode()
-            return CommandResult(command, self.name, "not_started", None, b"", text, started_at, 0.0)
+            return CommandResult(
+                command, self.name, "not_started", None, b"", text, started_at, 0.0
+            )
         try:
             stdout, stderr, in_time = _drain(process, command, start, on_stdout, on_stderr)
             returncode = process.wait()
@@ -139,7 +154,11 @@ def _feed(
     assert process.stdin
     with suppress(BlockingIOError):
         try:
-            pending = pending[os.write(process.stdin.fileno(), pending[:_CHUNK_BYTES]) :] if pending else pending
+            pending = (
+                pending[os.write(process.stdin.fileno(), pending[:_CHUNK_BYTES]) :]
+                if pending
+                else pending
+            )
         except BrokenPipeError:  # the program closed its input or ended: it wants no more
             pending = memoryview(b"")
     if not pending:

@@ -91,6 +91,7 @@ class Journal:
     def _lines(self) -> list[bytes]:
         return self.path.read_bytes().splitlines() if self.path.exists() else []
 
+
 def line_hash(line: bytes) -> str:
     """SHA-256 of a line without its line end."""
     return hashlib.sha256(line.rstrip(b"\n")).hexdigest()

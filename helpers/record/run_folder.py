@@ -113,7 +113,9 @@ class RunFolder:
             (path / part).mkdir(parents=True)
         write_atomic(path / "run.json", document.model_dump_json(indent=1))
         folder = cls(path)
-        folder.journal.append("run_started", run_id=run_id, mode=document.mode, stages=list(document.stages))
+        folder.journal.append(
+            "run_started", run_id=run_id, mode=document.mode, stages=list(document.stages)
+        )
         return folder
 
     @classmethod
@@ -131,7 +133,9 @@ class RunFolder:
         else:
             path = Path(run).resolve() if os.sep in run else runs_root / run
         if not (path / "run.json").is_file():
-            raise ParameterError(f"There is no run at {path}.", hint="`recover status` lists the runs.")
+            raise ParameterError(
+                f"There is no run at {path}.", hint="`recover status` lists the runs."
+            )
         return cls(path)
 
     @property

@@ -7,6 +7,7 @@ whether training is well.
 from __future__ import annotations
 
 import re
+import statistics
 from dataclasses import dataclass
 from typing import Literal
 
@@ -39,8 +40,8 @@ class Moment:
     def __str__(self) -> str:
         if not self.tok_per_s:
             return f"no throughput in its log; {self.end}"
-        lines, last = len(self.tok_per_s), self.tok_per_s[-1]
-        return f"{lines} throughput lines in its log, the last {last:.0f} tok/s; {self.end}"
+        lines, middle = len(self.tok_per_s), statistics.median(self.tok_per_s)
+        return f"{lines} throughput lines in its log, median {middle:.0f} tok/s; {self.end}"
 
 
 def train_for_a_moment(work: Work, state: Literal["healthy", "broken"]) -> Moment:

@@ -67,8 +67,8 @@ def test_without_its_document_a_payload_is_broken_even_with_exit_code_0(containe
 def test_progress_arrives_line_by_line(container, written):
     written(
         "import sys\n"
-        "sys.stderr.write('{\"progress\": {\"n\": 1}}\\n{\"prog'); sys.stderr.flush()\n"
-        "sys.stderr.write('ress\": {\"n\": 2}}\\nother\\n')\n"
+        'sys.stderr.write(\'{"progress": {"n": 1}}\\n{"prog\'); sys.stderr.flush()\n'
+        'sys.stderr.write(\'ress": {"n": 2}}\\nother\\n\')\n'
     )
     seen = []
     with pytest.raises(PayloadBroken):

@@ -34,7 +34,9 @@ def target(broken_sandbox):
 
 
 def recover(environ, *arguments):
-    done = subprocess.run([*RECOVER, *arguments], env=environ, capture_output=True, text=True, timeout=900)
+    done = subprocess.run(
+        [*RECOVER, *arguments], env=environ, capture_output=True, text=True, timeout=900
+    )
     print(done.stdout, done.stderr)
     return done
 
@@ -119,7 +121,9 @@ def test_a_second_run_finds_nothing_to_change_and_passes(environ, target, broken
     assert changes == []
 
 
-def test_a_torch_that_cannot_be_had_stops_the_chain_in_stage_30(environ, target, broken_sandbox, runs):
+def test_a_torch_that_cannot_be_had_stops_the_chain_in_stage_30(
+    environ, target, broken_sandbox, runs
+):
     declared = yaml.safe_load(Path(target).read_text())
     declared["torch"].update(version="2.11.0+cu128", cuda="12.8", available=True, device_count=8)
     wrong = broken_sandbox.parent / "wrong-torch.yaml"
@@ -137,8 +141,12 @@ def test_a_torch_that_cannot_be_had_stops_the_chain_in_stage_30(environ, target,
 
 def test_a_killed_kernel_is_never_completed(environ, target, runs):
     before = set(runs.iterdir())
-    running = subprocess.Popen([*RECOVER, "run", target, "--through", "30"], env=environ, stdout=subprocess.PIPE)
-    kernel = kernel_in_stage(running, runs, before, "30_verify_torch", "import torch and let every device compute")
+    running = subprocess.Popen(
+        [*RECOVER, "run", target, "--through", "30"], env=environ, stdout=subprocess.PIPE
+    )
+    kernel = kernel_in_stage(
+        running, runs, before, "30_verify_torch", "import torch and let every device compute"
+    )
     kernel.send_signal(signal.SIGKILL)
     running.communicate(timeout=120)
     assert running.returncode == 4
@@ -146,7 +154,11 @@ def test_a_killed_kernel_is_never_completed(environ, target, runs):
     assert states(folder)["30_verify_torch"] is StageState.UNKNOWN
     assert folder.outcome is Outcome.UNKNOWN
     executed = nbformat.read(folder.notebook("30_verify_torch"), as_version=4)
-    by_tag = {c.metadata["tags"][0]: c for c in executed.cells if c.cell_type == "code" and c.metadata.get("tags")}
+    by_tag = {
+        c.metadata["tags"][0]: c
+        for c in executed.cells
+        if c.cell_type == "code" and c.metadata.get("tags")
+    }
     assert by_tag["action"].metadata.papermill["status"] == "failed"
     for later in ("verification", "close"):
         assert by_tag[later].metadata.papermill["status"] == "pending"
@@ -154,8 +166,12 @@ def test_a_killed_kernel_is_never_completed(environ, target, runs):
 
 def test_ctrl_c_leaves_an_interrupted_run_and_no_process(environ, target, runs):
     before = set(runs.iterdir())
-    running = subprocess.Popen([*RECOVER, "run", target, "--through", "30"], env=environ, stdout=subprocess.PIPE)
-    kernel_in_stage(running, runs, before, "30_verify_torch", "import torch and let every device compute")
+    running = subprocess.Popen(
+        [*RECOVER, "run", target, "--through", "30"], env=environ, stdout=subprocess.PIPE
+    )
+    kernel_in_stage(
+        running, runs, before, "30_verify_torch", "import torch and let every device compute"
+    )
     family = psutil.Process(running.pid).children(recursive=True)
     running.send_signal(signal.SIGINT)
     running.communicate(timeout=60)
@@ -174,8 +190,11 @@ def kernel_in_stage(running, runs, before, stage, purpose):
         new = [p for p in runs.iterdir() if p not in before and (p / "run.json").exists()]
         if new and RunFolder(new[0]).stage_record(stage).state is StageState.RUNNING:
             for kernel in psutil.Process(running.pid).children():
-                if any("bootstrap" in " ".join(c.cmdline()) or "/venv/bin/python" in " ".join(c.cmdline())
-                       for c in kernel.children()):
+                if any(
+                    "bootstrap" in " ".join(c.cmdline())
+                    or "/venv/bin/python" in " ".join(c.cmdline())
+                    for c in kernel.children()
+                ):
                     return kernel
         time.sleep(0.1)
     raise AssertionError(f"{stage} was not reached")

@@ -23,7 +23,18 @@ MAY = {
     "cli_output": {"errors", "plan", "target", "book", "record", "sandbox"},
     "": {"book"},
 }
-PURE = {"os", "io", "time", "socket", "subprocess", "pathlib", "datetime", "torch", "requests", "threading"}
+PURE = {
+    "os",
+    "io",
+    "time",
+    "socket",
+    "subprocess",
+    "pathlib",
+    "datetime",
+    "torch",
+    "requests",
+    "threading",
+}
 
 
 def modules():
@@ -57,7 +68,9 @@ def imports(path: Path, *, with_typing_only: bool = False):
                 yield from (f"helpers.{alias.name}" for alias in node.names)
             elif node.module:
                 yield node.module
-                yield from (f"{node.module}.{a.name}" for a in node.names if is_module(node.module, a.name))
+                yield from (
+                    f"{node.module}.{a.name}" for a in node.names if is_module(node.module, a.name)
+                )
 
 
 def is_module(package: str, name: str) -> bool:
@@ -96,7 +109,9 @@ def test_a_payload_imports_nothing_of_ours(path):
 def test_no_import_circle():
     edges = {}
     for path in modules():
-        dotted = ".".join(("helpers", *path.relative_to(HELPERS).with_suffix("").parts)).removesuffix(".__init__")
+        dotted = ".".join(
+            ("helpers", *path.relative_to(HELPERS).with_suffix("").parts)
+        ).removesuffix(".__init__")
         edges[dotted] = {n for n in imports(path) if n.startswith("helpers.")}
     done: set[str] = set()
 
@@ -133,4 +148,6 @@ def code_lines(node: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
 
 
 def test_no_room_is_called_utils():
-    assert not [p for p in HELPERS.rglob("*.py") if p.stem in ("utils", "util", "base", "common", "misc")]
+    assert not [
+        p for p in HELPERS.rglob("*.py") if p.stem in ("utils", "util", "base", "common", "misc")
+    ]

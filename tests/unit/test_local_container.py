@@ -14,7 +14,11 @@ from helpers.errors import CommandFailed, CommandTimedOut
 from helpers.reach.command import Command
 from helpers.reach.local import LocalContainer, container_environment
 
-ECHO = (sys.executable, "-c", "import sys,os; sys.stdout.buffer.write(b'\\0'.join(os.fsencode(a) for a in sys.argv[1:]))")
+ECHO = (
+    sys.executable,
+    "-c",
+    "import sys,os; sys.stdout.buffer.write(b'\\0'.join(os.fsencode(a) for a in sys.argv[1:]))",
+)
 
 
 @pytest.fixture(scope="module")
@@ -22,8 +26,16 @@ def container():
     return LocalContainer("here")
 
 
-@given(st.lists(st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"])), min_size=1, max_size=4))
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    st.lists(
+        st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"])),
+        min_size=1,
+        max_size=4,
+    )
+)
+@settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 def test_arguments_arrive_byte_for_byte(container, arguments):
     result = container.run(Command((*ECHO, *arguments), purpose="echo"))
     assert result.stdout == b"\0".join(a.encode() for a in arguments)
@@ -46,7 +58,9 @@ def test_a_program_that_does_not_read_its_input_is_no_error(container):
 
 
 def test_an_exit_code_is_a_result_and_check_turns_it_into_an_error(container):
-    command = Command(("bash", "-c", "echo out; echo why >&2; exit 3"), purpose="fail on purpose", changes=True)
+    command = Command(
+        ("bash", "-c", "echo out; echo why >&2; exit 3"), purpose="fail on purpose", changes=True
+    )
     assert container.run(command).returncode == 3
     with pytest.raises(CommandFailed, match="exit code 3") as caught:
         container.check(command, hint="Look at it.")
@@ -74,7 +88,9 @@ def test_at_the_deadline_the_program_and_its_children_end(container):
 
 def test_a_grandchild_that_holds_the_streams_is_not_waited_for(container):
     begin = time.monotonic()
-    result = container.run(Command(("bash", "-c", "sleep 30 & echo done"), purpose="leave one behind"))
+    result = container.run(
+        Command(("bash", "-c", "sleep 30 & echo done"), purpose="leave one behind")
+    )
     assert result.text == "done\n"
     assert time.monotonic() - begin < 10
 
@@ -99,7 +115,10 @@ def test_the_operators_switches_stay_outside():
     )
     assert inside["PATH"] == "/usr/bin"
     assert inside["PIP_INDEX_URL"] == "https://mirror.example/simple"
-    assert not {"PYTHONPATH", "LD_LIBRARY_PATH", "TORCHINDUCTOR_CACHE_DIR", "VIRTUAL_ENV"} & inside.keys()
+    assert (
+        not {"PYTHONPATH", "LD_LIBRARY_PATH", "TORCHINDUCTOR_CACHE_DIR", "VIRTUAL_ENV"}
+        & inside.keys()
+    )
 
 
 def test_a_pushed_file_is_there_whole_with_its_mode(container, tmp_path):
@@ -115,11 +134,15 @@ def test_a_push_that_fails_leaves_the_old_file_and_nothing_else(container, tmp_p
     folder = tmp_path / "small"
     folder.mkdir()
     (folder / "file").write_text("old")
-    limit = "ulimit -f 8; exec \"$@\""
-    real = container._execute  # the disk is made full for real: the shell that writes may write 8 KiB at most
+    limit = 'ulimit -f 8; exec "$@"'
+    real = (
+        container._execute
+    )  # the disk is made full for real: the shell that writes may write 8 KiB at most
 
     def limited(command, on_stdout, on_stderr):
-        bounded = Command(("bash", "-c", limit, "_", *command.argv), purpose=command.purpose, stdin=command.stdin)
+        bounded = Command(
+            ("bash", "-c", limit, "_", *command.argv), purpose=command.purpose, stdin=command.stdin
+        )
         return real(bounded, on_stdout, on_stderr)
 
     container._execute = limited

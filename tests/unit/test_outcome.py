@@ -10,7 +10,9 @@ S = StageState
 
 def records(*states, verdict="pass"):
     names = ["00_preflight", "10_environment", "60_benchmark", "90_report"]
-    return [StageRecord(n, s, None, None, "why", verdict) for n, s in zip(names, states, strict=True)]
+    return [
+        StageRecord(n, s, None, None, "why", verdict) for n, s in zip(names, states, strict=True)
+    ]
 
 
 @pytest.mark.parametrize(
@@ -42,7 +44,10 @@ def test_below_the_baseline_is_degraded_and_not_failed():
 
 
 def test_a_plan_that_went_through_is_planned():
-    assert outcome_of("plan", records(S.SKIPPED, S.NEEDS_APPROVAL, S.SKIPPED, S.SKIPPED))[0] is Outcome.PLANNED
+    assert (
+        outcome_of("plan", records(S.SKIPPED, S.NEEDS_APPROVAL, S.SKIPPED, S.SKIPPED))[0]
+        is Outcome.PLANNED
+    )
 
 
 def test_every_way_to_end_has_an_exit_code_of_its_own_or_is_good():

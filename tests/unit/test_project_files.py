@@ -28,7 +28,9 @@ def test_ci_calls_the_readmes_test_command():
 
 
 def test_tracked_files_name_no_absolute_path_of_the_machine_they_were_written_on():
-    listed = subprocess.run(["git", "ls-files", "-z"], cwd=PROJECT, capture_output=True, check=True, text=True)
+    listed = subprocess.run(
+        ["git", "ls-files", "-z"], cwd=PROJECT, capture_output=True, check=True, text=True
+    )
     home = str(PROJECT.parent) + "/"
     for name in filter(None, listed.stdout.split("\0")):
         path = PROJECT / name

@@ -28,12 +28,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
-from torch.nn.attention.flex_attention import (
-    BlockMask,
-    create_block_mask,
-    create_mask,
-    flex_attention,
-)
+from torch.nn.attention import flex_attention as flex
+from torch.nn.attention.flex_attention import BlockMask
 
 MaskRule = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
 Visible = Tensor | BlockMask
@@ -79,14 +75,14 @@ def write_out(rule: MaskRule, batch: int, queries: int, keys: int, device: torch
     kernel misread a block mask: wrong numbers for short texts, illegal memory access for long ones.
     """
     dense = device.type == "cpu" and torch.is_grad_enabled()
-    write = create_mask if dense else create_block_mask
+    write = flex.create_mask if dense else flex.create_block_mask
     return write(rule, batch, None, queries, keys, device=device)
 
 
 def attend(query: Tensor, key: Tensor, value: Tensor, visible: Visible) -> Tensor:
     """Attention over [batch, heads, places, width / heads], restricted to what is visible."""
     if isinstance(visible, BlockMask):
-        return flex_attention(query, key, value, block_mask=visible)
+        return flex.flex_attention(query, key, value, block_mask=visible)
     return functional.scaled_dot_product_attention(query, key, value, attn_mask=visible)
 
 
@@ -294,6 +290,8 @@ def compiled(model: nn.Module, device: torch.device) -> Callable[..., Any]:
     Matrix products are bfloat16 on a GPU, float32 on a CPU.  On a CPU the code between the kernels
     is C++ too: one source file a graph instead of one a kernel, which halves the time to compile.
     """
+    # The code of a forward is one for all devices, and each device and shape is an entry there.
+    torch._dynamo.config.recompile_limit = 64
     on_cpu = device.type == "cpu"
     forward = torch.compile(model, fullgraph=True, dynamic=False, options={"cpp_wrapper": on_cpu})
     return torch.autocast(device.type, torch.bfloat16, enabled=not on_cpu)(forward)

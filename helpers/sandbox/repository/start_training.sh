@@ -1,19 +1,20 @@
 #!/usr/bin/env bash
 # Start the training with the project's hyperparameters.
 #
-# From the environment (defaults lie beside this script):
-#   VENV        virtual environment to run in
-#   CACHE_DIR   torch.compile's cache; TORCHINDUCTOR_CACHE_DIR goes first where it is set
-#   LOG_FILE    what is printed is also appended here
-#   STEPS       steps of each drafter
+# From the environment, with defaults beside this script's folder:
+#   VENV        virtual environment to run in                            ../venv
+#   CACHE_DIR   torch.compile's cache, where TORCHINDUCTOR_CACHE_DIR     ../cache/torchinductor
+#               does not say it
+#   LOG_FILE    what is printed is also appended here                    ../logs/training.log
+#   STEPS       steps of each drafter                                    200
 # Anything on the command line goes to train_dflash_pipeline.py after the values below and so wins,
 # for instance:   ./start_training.sh --target-devices cuda:0 --drafter-devices cuda:1,cuda:2
 set -euo pipefail
 here=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
 
-VENV=${VENV:-$here/venv}
-CACHE_DIR=${CACHE_DIR:-$here/compile_cache}
-LOG_FILE=${LOG_FILE:-$here/training.log}
+VENV=${VENV:-$here/../venv}
+CACHE_DIR=${CACHE_DIR:-$here/../cache/torchinductor}
+LOG_FILE=${LOG_FILE:-$here/../logs/training.log}
 STEPS=${STEPS:-200}
 export TORCHINDUCTOR_CACHE_DIR=${TORCHINDUCTOR_CACHE_DIR:-$CACHE_DIR}
 
@@ -34,5 +35,8 @@ hyperparameters=(
 devices=(--target-devices cpu --drafter-devices cpu,cpu)
 
 mkdir -p -- "$(dirname -- "$LOG_FILE")"
+# Python takes this process's place, so that signals and the exit code are its own; tee outlives a
+# signal to the whole group, so that the last lines are not lost.
 exec "$VENV/bin/python" -u "$here/train_dflash_pipeline.py" \
-    "${hyperparameters[@]}" "${devices[@]}" "$@" > >(tee -a -- "$LOG_FILE") 2>&1
+    "${hyperparameters[@]}" "${devices[@]}" "$@" \
+    > >(trap '' INT TERM; exec tee -a -- "$LOG_FILE") 2>&1
