@@ -19,6 +19,7 @@ import paramiko
 Outcome = Literal["exited", "timed_out", "lost", "refused"]
 OnOutput = Callable[[bytes], None]
 
+_LOST = (paramiko.SSHException, EOFError, OSError)
 _PIECE_BYTES = 262_144
 _WAIT_S = 0.25
 # A stream left open counts as quiet after so many answers of the host with no data between them:
@@ -68,7 +69,7 @@ class ChannelRun:
         self._deadline = deadline
         self._ask = ask
         self._stdout, self._stderr = bytearray(), bytearray()
-        self._refused = False
+        self._refused = self._broken = False
         # Asking for the command waits for the host without a limit, and so may feeding it: both
         # happen aside, so that the deadline holds.
         self._feeder = threading.Thread(
@@ -93,7 +94,7 @@ class ChannelRun:
         while self._take(on_stdout, on_stderr):
             pass
         status = self._channel.recv_exit_status() if self._channel.exit_status_ready() else -1
-        if status >= 0:
+        if status >= 0 and not self._broken:
             return self._exchange("exited", status)
         return self._exchange("refused" if self._refused else "lost", None)
 
@@ -101,36 +102,41 @@ class ChannelRun:
         channel = self._channel
         try:
             channel.exec_command(line)
-        except (paramiko.SSHException, EOFError, OSError):
+        except _LOST:
             self._refused = self._transport.is_active()
-            with suppress(paramiko.SSHException, EOFError, OSError):
+            with suppress(*_LOST):
                 channel.close()
             return
         data = memoryview(stdin)
         # The program may end before it has read everything; then there is nobody to feed.
-        with suppress(paramiko.SSHException, EOFError, OSError):
+        with suppress(*_LOST):
             for start in range(0, len(data), _PIECE_BYTES):
                 channel.sendall(data[start : start + _PIECE_BYTES])  # type: ignore[arg-type]
             channel.shutdown_write()
 
     def _take(self, on_stdout: OnOutput | None, on_stderr: OnOutput | None) -> bool:
-        moved = False
-        if self._channel.recv_ready() and (data := self._channel.recv(_PIECE_BYTES)):
-            self._stdout += data
-            moved = True
-            if on_stdout is not None:
-                on_stdout(data)
-        if self._channel.recv_stderr_ready() and (data := self._channel.recv_stderr(_PIECE_BYTES)):
-            self._stderr += data
-            moved = True
-            if on_stderr is not None:
-                on_stderr(data)
-        return moved
+        channel = self._channel
+        out = self._read(channel.recv) if channel.recv_ready() else b""
+        err = self._read(channel.recv_stderr) if channel.recv_stderr_ready() else b""
+        self._stdout += out
+        self._stderr += err
+        if out and on_stdout is not None:
+            on_stdout(out)
+        if err and on_stderr is not None:
+            on_stderr(err)
+        return bool(out or err)
+
+    def _read(self, read: Callable[[int], bytes]) -> bytes:
+        try:
+            return read(_PIECE_BYTES)
+        except _LOST:  # reading also tells the host to send more; what was read is gone with that
+            self._broken = True
+            return b""
 
     def _at_end(self) -> bool:
         channel = self._channel
         ended = channel.eof_received and channel.exit_status_ready()
-        return bool(channel.closed or ended)
+        return bool(self._broken or channel.closed or ended)
 
     def _left_behind(self) -> bool:
         """Whether the command has ended and something it started keeps its streams open."""

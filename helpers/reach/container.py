@@ -114,6 +114,9 @@ class Container(ABC):
             self.observe(result)
         return ended(result)
 
+    def close(self) -> None:  # noqa: B027  # not every kind holds something open
+        """End what is held open on the way there, if anything. **Changes:** nothing."""
+
     def observe(self, result: CommandResult) -> None:
         """Tell whoever keeps the record. **Changes:** nothing."""
         if self._observer is not None:

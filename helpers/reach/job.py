@@ -14,7 +14,6 @@ import re
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from typing import Literal, TypeVar
 
 from tenacity import RetryCallState, Retrying, retry_if_exception, wait_exponential
@@ -29,10 +28,10 @@ from helpers.errors import (
     PreconditionFailed,
     TargetError,
 )
-from helpers.reach.command import Command, CommandResult, End
-from helpers.reach.container import Container, OnOutput, ended
+from helpers.reach.command import Command
+from helpers.reach.container import Container, OnOutput
 from helpers.reach.job_frames import Frames, JobState
-from helpers.reach.job_script import FOLLOW, LOOK, RUN, START, STOP
+from helpers.reach.job_script import COLLECT, FOLLOW, LOOK, RUN, START, STOP
 
 PATIENCE_S = 300.0
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}\Z")
@@ -86,10 +85,12 @@ class Job:
     def start(self, command: Command) -> Literal["started", "found"]:
         """Start it, unless it has been started before: a second start finds the first.
 
+        Only one that has ended and was collected is set aside, and a new one started.
+
         **Runs on:** container. **Changes:** the job's folder, and what the command changes.
 
         Args:
-            command: its time-out is not kept here: see ``run_as_job``.
+            command: its time-out is not kept here: see ``as_job``.
 
         Raises:
             PreconditionFailed: the job there does something else.
@@ -120,6 +121,13 @@ class Job:
     def look(self) -> JobState:
         """How it is now. **Runs on:** container. **Changes:** nothing."""
         return self._told(LOOK, "look at a job")
+
+    def collect(self) -> JobState:
+        """Take note of its end: the next start at this place starts anew.
+
+        **Runs on:** container. **Changes:** a mark in the job's folder.
+        """
+        return self._told(COLLECT, "take note of a job's end", observed=False)
 
     def stop(self, grace_s: int = 10) -> JobState:
         """End all of it: asked first, made to after ``grace_s``.
@@ -171,9 +179,16 @@ class Job:
             )
         return frames.state
 
-    def _told(self, script: str, purpose: str, *words: str, timeout_s: float = 60.0) -> JobState:
+    def _told(
+        self,
+        script: str,
+        purpose: str,
+        *words: str,
+        timeout_s: float = 60.0,
+        observed: bool = True,
+    ) -> JobState:
         command = self._command(script, purpose, *words, timeout_s=timeout_s)
-        result = self._patiently(lambda: self._container.run(command))
+        result = self._patiently(lambda: self._container.run(command, observed=observed))
         frames = Frames()
         frames.feed(result.stdout)
         if frames.state is None:
@@ -204,87 +219,6 @@ class Job:
             reraise=True,
         )
         return retrying(contact)
-
-
-def run_as_job(
-    container: Container,
-    command: Command,
-    place: JobPlace,
-    *,
-    on_stdout: OnOutput | None = None,
-    on_stderr: OnOutput | None = None,
-    patience_s: float = PATIENCE_S,
-) -> CommandResult:
-    """Run a command as ``Container.run`` does, but so that it survives the loss of the connection.
-
-    When the same command was started at this place before, by whomever, that one is waited for. An
-    interrupt here does not end it.
-
-    **Runs on:** container. **Changes:** the job's folder, and what the command changes.
-
-    Args:
-        container: where to.
-        command: what to run; its time-out counts from its start in the container.
-        place: which job it is.
-        on_stdout: called with pieces of standard output, from the first byte on.
-        on_stderr: called with pieces of standard error.
-        patience_s: how long a lost connection is tried again.
-
-    Raises:
-        CommandTimedOut: it was stopped at its deadline.
-        OutcomeUnknown: the container was restarted under it, or it was killed.
-        PreconditionFailed: the job there does something else.
-        CommandFailed, TargetError: as ``Job.start``.
-    """
-    job = Job(container, place, patience_s=patience_s)
-    started_at, start = datetime.now(UTC).isoformat(), time.monotonic()
-    job.start(command)
-    out, err = bytearray(), bytearray()
-    state = job.follow(
-        _both(out.extend, on_stdout),
-        _both(err.extend, on_stderr),
-        oldest_s=command.timeout_s,
-    )
-    end: End = "exited" if state.state == "finished" else "unknown"
-    if state.state == "running":
-        end = "timed_out" if job.stop().state == "killed" else "unknown"
-    result = CommandResult(
-        command,
-        container.name,
-        end,
-        state.returncode if end == "exited" else None,
-        bytes(out),
-        bytes(err),
-        started_at,
-        time.monotonic() - start,
-    )
-    container.observe(result)
-    if state.state in ("killed", "lost", "missing"):
-        raise _gone(state, place, result)
-    return ended(result)
-
-
-def _gone(state: JobState, place: JobPlace, result: CommandResult) -> OutcomeUnknown:
-    why = {
-        "killed": "it was killed",
-        "lost": "the container was restarted under it",
-        "missing": f"its folder {place.path} is gone",
-    }[state.state]
-    return OutcomeUnknown(
-        f"The job {place.name} did not come to its end ({why}): {result.command.purpose}.",
-        result=result,
-        hint="Look at the container before you run this again, in a new run.",
-        changed="unknown" if result.command.changes else "no",
-    )
-
-
-def _both(kept: OnOutput, told: OnOutput | None) -> OnOutput:
-    def take(data: bytes) -> None:
-        kept(data)
-        if told is not None:
-            told(data)
-
-    return take
 
 
 def _is_transient(error: BaseException) -> bool:

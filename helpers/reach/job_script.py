@@ -2,7 +2,8 @@
 
 A job is a folder: ``lock`` (held by every process of the job for life), ``pid`` (process, its start
 time, the boot and the start time of the container's first process), ``spec``, ``stdin``, ``out``,
-``err``, ``stopping`` (somebody asked it to end) and ``rc`` (its exit code, written whole).
+``err``, ``stopping`` (somebody asked it to end), ``rc`` (its exit code, written whole) and
+``collected`` (somebody has taken note of its end).
 """
 
 # What all of them need. A container's restart does not change the boot's id, but its first process.
@@ -36,29 +37,30 @@ look() {
 tell() { printf 'S %s %s %s\n' "$state" "$code" "$age_s"; }
 """
 
-# Arguments: folder, hash of what is to run, hash of its input, program and arguments.
+# Arguments: folder, hash of what is to run, hash of its input, program and arguments. Starts of one
+# folder's jobs wait for one another. A job whose end somebody has taken note of makes room for a
+# new one; any other one is found and not started again.
 START = (
     _COMMON
     + r"""
 spec=$1 want=$2; shift 2
 umask 077
-mkdir -p -- "$dir" || exit 73
-exec 9>>"$dir/lock" || exit 73
-if ! flock -n 9; then  # it runs, or somebody else is starting it, or somebody looks
-  for ((i = 0; i < 100; i++)); do
-    [ ! -e "$dir/pid" ] || break
-    flock -w 0.1 9 && break
-  done
+mkdir -p -- "${dir%/*}" || exit 73
+exec 7>>"${dir%/*}/starting" && flock -w 60 7 || { echo "another start hangs" >&2; exit 75; }
+look
+if [ "$state" != missing ]; then
+  if [ "$state" = running ] || [ ! -e "$dir/collected" ]; then
+    [ "$(<"$dir/spec")" = "$spec" ] || { echo "the job there does something else" >&2; exit 74; }
+    echo found; exit 0
+  fi
+  mv -T -- "$dir" "$dir.before-$(date +%s%N)" || exit 73
 fi
-if [ -e "$dir/pid" ]; then
-  [ "$(<"$dir/spec")" = "$spec" ] || { echo "the job there does something else" >&2; exit 74; }
-  echo found; exit 0
-fi
+mkdir -p -- "$dir" && exec 9>>"$dir/lock" && flock -n 9 || exit 73
 cat >"$dir/stdin" || exit 73
 got=$(sha256sum <"$dir/stdin")
 [ "${got%% *}" = "$want" ] || { echo "the input was cut short" >&2; exit 66; }
 echo "$spec" >"$dir/spec" && : >>"$dir/out" && : >>"$dir/err" || exit 73
-RECOVER_JOB=$dir setsid --fork bash -c "$0" run "$dir" "$@" </dev/null >/dev/null 2>&1
+RECOVER_JOB=$dir setsid --fork bash -c "$0" run "$dir" "$@" 7>&- </dev/null >/dev/null 2>&1
 for ((i = 0; i < 500; i++)); do [ ! -e "$dir/pid" ] || { echo started; exit 0; }; sleep 0.02; done
 echo "it did not start within 10 s" >&2; exit 75
 """
@@ -80,10 +82,20 @@ echo "$code" >"$dir/rc.new" && sync -- "$dir/rc.new" && mv -fT -- "$dir/rc.new" 
 
 LOOK = _COMMON + "look; tell\n"
 
+# Somebody has taken note of its end.
+COLLECT = (
+    _COMMON
+    + r"""
+look
+case $state in running|missing) ;; *) : >"$dir/collected";; esac
+tell
+"""
+)
+
 # Arguments: folder, bytes of out and of err that are known, how long to stay, and the job's age at
 # which to leave it (0 = none). Sends frames: a line "O bytes", "E bytes" or "." (nothing new: this
-# ends it when nobody listens any more), then the bytes; last the state. The state is looked at before
-# the output: what was written before the end is sent before the end.
+# ends it when nobody listens any more), then the bytes; last the state. The state is looked at
+# before the output: what was written before the end is sent before the end.
 FOLLOW = (
     _COMMON
     + r"""

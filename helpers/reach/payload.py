@@ -17,8 +17,10 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
 
 from helpers.errors import Changed, PayloadBroken, PayloadError
+from helpers.reach.as_job import run_as_job
 from helpers.reach.command import Command, CommandResult
 from helpers.reach.container import Container
+from helpers.reach.job import JobPlace
 
 PAYLOADS_FOLDER = Path(__file__).resolve().parents[1] / "payloads"
 # The payload ends itself at its deadline and still prints its document; the command's own deadline comes
@@ -61,6 +63,7 @@ def run_payload(
     deadline_s: float = 120.0,
     changes: bool = False,
     on_progress: OnProgress | None = None,
+    job: JobPlace | None = None,
 ) -> PayloadDocument:
     """Run a payload in the container and return its document.
 
@@ -76,6 +79,8 @@ def run_payload(
         deadline_s: when it must end itself.
         changes: whether it may change the container.
         on_progress: called with each progress record.
+        job: run it as the job of this place, which survives the loss of the connection and is
+            waited for by whoever starts it again.
 
     Returns:
         The document. Exit code 1 with a document is returned too: what could not be measured is in
@@ -101,7 +106,11 @@ def run_payload(
         timeout_s=deadline_s + _BACKSTOP_S,
         changes=changes,
     )
-    result = container.run(command, on_stderr=_progress_reader(on_progress))
+    reader = _progress_reader(on_progress)
+    if job is None:
+        result = container.run(command, on_stderr=reader)
+    else:
+        result = run_as_job(container, command, job, on_stderr=reader)
     document = _document(payload, result, "unknown" if changes else "no")
     if result.returncode == 2:
         raise PayloadError(

@@ -22,7 +22,7 @@ from helpers.reach.proxmox import Proxmox
 from helpers.reach.quoting import CannotBeSent, Meant, pct_exec_line
 from helpers.reach.ssh import Host
 
-_GRACE_S = 5
+_GRACE_S = 3
 _KILL_TIMEOUT_S = 20.0
 # Ends the shell around a command and everything below it, found by the token in its command line: a
 # number alone could be somebody else's by now. Exit code 0 = nothing of it is left.

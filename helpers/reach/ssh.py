@@ -50,6 +50,14 @@ class Host:
         """What people call it."""
         return self.settings.alias
 
+    @property
+    def key(self) -> str:
+        """The key by which the host proved itself, as ssh shows it. Empty = not connected yet."""
+        if not self._connections:
+            return ""
+        key = self._connections[-1].transport.get_remote_server_key()
+        return f"{key.get_name()} {key.fingerprint}"
+
     def run(
         self,
         line: str,
