@@ -13,6 +13,7 @@ import re
 import secrets
 import tarfile
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -87,8 +88,8 @@ def look(container: Container, paths: Sequence[str]) -> dict[str, Present]:
     command = Command(("bash", "-c", LOOK, "look"), purpose="compare files", stdin=stdin)
     result = container.check(command, hint="Check permissions in the container.")
     described, _, hashed = result.stdout.partition(b"\0\0")
-    pairs = (item.split(b"  ", 1) for item in hashed.split(b"\0") if item)
-    hashes = {name: digest.decode() for digest, name in pairs}
+    items = hashed.split(b"\0")
+    hashes = {name: digest.decode() for digest, name in zip(items[::2], items[1::2], strict=False)}
     found: dict[str, Present] = {}
     for item in filter(None, described.split(b"\0")):
         kind, mode, numbers, names, name = item.split(b"\t", 4)
@@ -97,7 +98,7 @@ def look(container: Container, paths: Sequence[str]) -> dict[str, Present]:
             int(mode, 8),
             numbers.decode(),
             names.decode("ascii", "replace"),
-            hashes.get(name),
+            hashes.get(name) or None,
         )
     return found
 
@@ -120,13 +121,16 @@ def deploy(container: Container, files: Sequence[File], *, way: Way = "stream") 
         OutcomeUnknown: the connection was lost; a further deploy finds out what is left to do.
     """
     _check(files)
-    present = look(container, [file.path for file in files]) if files else {}
+    with ThreadPoolExecutor(1) as aside:  # both take their time and do not hinder one another
+        hashing = aside.submit(lambda: [file.sha256 for file in files])
+        present = look(container, [file.path for file in files]) if files else {}
+        hashing.result()
     differing = [file for file in files if not _is_right(file, present.get(file.path))]
     if differing:
         token = secrets.token_hex(6)
         data = _archive(differing, present, token)
         with _brought(container, data, way) as (stdin, source):
-            argv = ("bash", "-c", INSTALL, "install", str(len(differing)), source)
+            argv = ("bash", "-c", INSTALL, "install", str(len(differing)), token, source)
             names = ", ".join(posixpath.basename(file.path) for file in differing[:3])
             more = f" and {len(differing) - 3} more" if len(differing) > 3 else ""
             _install(
@@ -180,11 +184,12 @@ def _archive(files: Sequence[File], present: dict[str, Present], token: str) -> 
     """The list of files and, after it, the tar archive of their contents under temporary names."""
     told: list[bytes] = []
     packed: list[bytes] = []
-    for number, file in enumerate(files):
-        part = posixpath.join(posixpath.dirname(file.path), f".{token}.{number}.part")
+    for file in files:
+        folder, name = posixpath.split(file.path)
+        part = posixpath.join(folder, f".{token}", name)
         before = present.get(file.path)
         owner = file.owner or (before.owner_numbers if before else "")
-        fields = (file.path, part, file.sha256, owner, file.aside or "")
+        fields = (file.path, file.sha256, owner, file.aside or "")
         told += [field.encode("utf-8", "surrogateescape") + b"\0" for field in fields]
         entry = tarfile.TarInfo(part)
         entry.size, entry.mode = len(file.data), int(file.mode, 8)

@@ -127,13 +127,26 @@ class Host:
         (self.folder / "bin" / "pct").write_text(_PCT.format(program=shlex.quote(str(program))))
         (self.folder / "bin" / "pct").chmod(0o755)
 
+    def put_pct_in_sbin(self) -> None:
+        """Have /usr/sbin/pct as a real Proxmox host, for those who call it by that name.
+
+        Only before the start, and not together with unprivileged containers: their /usr could not
+        be bound any more. **Changes:** the bed's folder.
+        """
+        sbin = self.folder / "host" / "sbin"
+        sbin.mkdir(exist_ok=True)
+        (sbin / "pct").symlink_to(self.folder / "bin" / "pct")
+
     def start(self) -> None:
         """Start sshd and wait until it answers.
 
         **Changes:** makes /run/sshd, which sshd insists on.
         """
         Path("/run/sshd").mkdir(exist_ok=True)
-        inside = ["set -e", f"hostname {NODE}", f"mount --bind {shlex.quote(str(self.etc))} /etc"]
+        etc, sbin = shlex.quote(str(self.etc)), shlex.quote(str(self.folder / "host" / "sbin"))
+        inside = ["set -e", f"hostname {NODE}", f"mount --bind {etc} /etc"]
+        if (self.folder / "host" / "sbin").is_dir():
+            inside.append(f"mount -t overlay -o lowerdir={sbin}:/usr/sbin overlay /usr/sbin")
         inside.append(
             f"exec /usr/sbin/sshd -D -e -f {shlex.quote(str(self.folder / 'sshd_config'))}"
         )
