@@ -451,4 +451,4 @@ def test_the_next_sandbox_in_a_folder_reuses_what_took_minutes(broken_sandbox):
     how = {step.name: step.how for step in report.steps}
     assert how["environment"] == how["compile cache"] == "reused"
     broken = describe(broken_sandbox)["broken_now"]
-    assert broken == dict.fromkeys(("environment", "scripts", "compile cache", "torch"), [])
+    assert broken == {"environment": [], "scripts": [], "compile cache": [], "torch": []}
