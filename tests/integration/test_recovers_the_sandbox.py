@@ -54,7 +54,7 @@ def test_a_plan_shows_every_change_and_makes_none(environ, target, broken_sandbo
     done = recover(environ, "plan", target)
     assert done.returncode == 0
     assert "PLANNED" in done.stdout
-    for word in ("set aside", "venv", "dflash_model.py", "torchinductor", "undo"):
+    for word in ("set the old environment aside", "dflash_model.py", "torchinductor", "undo: mv"):
         assert word in done.stdout
     assert tree_hashes(broken_sandbox) == before
     assert latest(runs).outcome is Outcome.PLANNED
