@@ -232,6 +232,7 @@ class Stage:
     def _begin(self) -> None:
         self._open = True
         self._started = time.monotonic()
+        self._save()  # a stage that is killed from here on has left word that it began
         self._event(
             "stage_started", pid=os.getpid(), notebook_sha256=self._binding.notebook_sha256()
         )
@@ -271,7 +272,9 @@ class Stage:
             "hint": error.hint if isinstance(error, RunbookError) else "Read the traceback.",
         }
         what = self._evidence["error"]["what"]
-        self._end(state, what if known else f"{type(error).__name__}: {what}")
+        if state is StageState.INTERRUPTED:
+            what = f"interrupted in its cell {phase!r}"
+        self._end(state, what if known or not what else f"{type(error).__name__}: {what}")
 
     def _end(self, state: StageState, summary: str) -> None:
         self._evidence["state"] = state.value
