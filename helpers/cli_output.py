@@ -175,10 +175,8 @@ def create_sandbox(console: Console, root: Path | None, faults: Sequence[str]) -
     made = create(
         place, faults, lambda text: console.print(f"  {text}", markup=False, soft_wrap=True)
     )
-    name = "sandbox" if root is None else str(place / "sandbox.yaml")
-    console.print(
-        f"broken: {', '.join(made.faults)}; next: recover run {name} --yes", soft_wrap=True
-    )
+    broken = ", ".join(made.faults) or "nothing"
+    console.print(f"broken: {broken}; next: recover run {made.target} --yes", soft_wrap=True)
 
 
 def destroy_sandbox(console: Console, root: Path | None) -> None:

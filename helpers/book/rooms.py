@@ -37,6 +37,7 @@ class StageKind:
         judge: evidence and target in, verdict out.
         always: whether it also runs after an earlier stage has stopped the chain.
         find: what is wrong, from the facts alone.
+        headline: the check that is quoted when the stage has passed.
     """
 
     title: str
@@ -44,6 +45,7 @@ class StageKind:
     judge: Judge
     always: bool = False
     find: Find | None = None
+    headline: str = ""
 
 
 def _room(module: object) -> Callable[[RunFolder], Room]:
@@ -69,7 +71,10 @@ STAGES: dict[str, StageKind] = {
         "warm the compile cache and prove it", _room(warm_cache), judge_warm_cache.judge
     ),
     "60_benchmark": StageKind(
-        "measure throughput against the baseline", _room(benchmark), judge_benchmark.judge
+        "measure throughput against the baseline",
+        _room(benchmark),
+        judge_benchmark.judge,
+        headline="throughput",
     ),
     "90_report": StageKind("write the report", ReportRoom, judge_report.judge, always=True),
 }

@@ -29,6 +29,7 @@ from helpers.errors import (
 )
 from helpers.plan import Plan
 from helpers.record.run_folder import StageState
+from helpers.record.wording import value_text
 from helpers.recover.work import Json
 from helpers.verdict import Check, Status, Verdict
 
@@ -164,23 +165,22 @@ class Stage:
     def _state(self, found: Verdict) -> tuple[StageState, str]:
         plan, deciding = self._plan, found.deciding
         if plan and plan.changes and not self._evidence["applied"]:
-            count = len(plan.changes)
-            return (
-                StageState.NEEDS_APPROVAL,
-                f"{count} change{'s' * (count > 1)} planned, none made.",
-            )
+            said = f"{_counted(len(plan.changes))} planned, none made."
+            return StageState.NEEDS_APPROVAL, said
         if self._binding.planning:
             return StageState.SKIPPED, "Nothing to change; not measured in a plan."
         if found.status.good:
-            done = len(plan.changes) if plan else 0
-            return (
-                StageState.PASSED,
-                f"{done} changes made." if done else "Nothing had to be changed.",
-            )
+            return StageState.PASSED, self._passed(found)
         name = deciding.name if deciding else "no check at all"
         meaning = deciding.meaning if deciding else "nothing was measured"
         state = StageState.UNKNOWN if found.status is Status.UNKNOWN else StageState.FAILED
         return state, f"{found.status.value}: {name}: {meaning}"
+
+    def _passed(self, found: Verdict) -> str:
+        done = len(self._plan.changes) if self._plan else 0
+        quoted = [c for c in found.checks if c.name == self._binding.kind.headline]
+        said = f"{_counted(done)} made." if done else "Nothing had to be changed."
+        return " ".join([said, *(f"{c.name}: {value_text(c.measured)}." for c in quoted)])
 
     def _make_plan(self) -> Plan:
         if self._evidence["facts"] is None:
@@ -232,6 +232,7 @@ class Stage:
     def _begin(self) -> None:
         self._open = True
         self._started = time.monotonic()
+        self._save()  # a stage that is killed from here on has left word that it began
         self._event(
             "stage_started", pid=os.getpid(), notebook_sha256=self._binding.notebook_sha256()
         )
@@ -271,7 +272,9 @@ class Stage:
             "hint": error.hint if isinstance(error, RunbookError) else "Read the traceback.",
         }
         what = self._evidence["error"]["what"]
-        self._end(state, what if known else f"{type(error).__name__}: {what}")
+        if state is StageState.INTERRUPTED:
+            what = f"interrupted in its cell {phase!r}"
+        self._end(state, what if known or not what else f"{type(error).__name__}: {what}")
 
     def _end(self, state: StageState, summary: str) -> None:
         self._evidence["state"] = state.value
