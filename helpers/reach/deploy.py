@@ -25,6 +25,7 @@ from helpers.reach.command import Command
 from helpers.reach.container import Container
 from helpers.reach.deploy_script import INSTALL, LOOK
 from helpers.reach.pct import PctContainer
+from helpers.reach.quoting import digest_script
 
 Way = Literal["stream", "push"]
 
@@ -216,8 +217,9 @@ def _brought(container: Container, data: bytes, way: Way) -> Iterator[tuple[byte
     with and_then(clean):
         container.proxmox.push(data, path)
         want = hashlib.sha256(data).hexdigest()
-        result = container.run(Command(("sha256sum", "--", path), purpose="check the archive"))
-        if not result.ok or result.text.split()[0].lstrip("\\") != want:
+        argv = ("bash", "-c", digest_script(path))
+        result = container.run(Command(argv, purpose="check the archive"))
+        if result.text.strip() != want:
             raise CommandFailed(
                 "pct push said nothing, and what arrived is not what was sent.",
                 result=result,

@@ -12,6 +12,7 @@ hashes() {
   if command -v openssl >/dev/null; then
     mapfile -t -d '' large < <(printf '%s\0' "$@" |
       xargs -0 -r sh -c 'find "$@" -maxdepth 0 -size +8388608c -print0' find 2>/dev/null)
+    wait "$!"  # or it would stay behind when this shell ends
   fi
   for path in "$@"; do
     digest=
@@ -21,7 +22,7 @@ hashes() {
     if [ "${#digest}" = 64 ]; then fast+=("$digest"); else fast+=("") slow+=("$path"); fi
   done
   mapfile -t -d '' rest < <(printf '%s\0' "${slow[@]}" | xargs -0 -r sha256sum -z -- 2>/dev/null)
-  k=0
+  wait "$!"; k=0
   for ((i = 1; i <= $#; i++)); do
     digest=${fast[i - 1]}
     if [ -z "$digest" ] && [ "$k" -lt "${#rest[@]}" ] && [ "${rest[k]#*  }" = "${!i}" ]; then
@@ -45,7 +46,7 @@ printf '\0'
 regular=()
 for path in "${paths[@]}"; do [ -L "$path" ] || [ ! -f "$path" ] || regular+=("$path"); done
 [ "${#regular[@]}" -gt 0 ] || exit 0
-mapfile -t -d '' digests < <(hashes "${regular[@]}")
+mapfile -t -d '' digests < <(hashes "${regular[@]}"); wait "$!"
 for i in "${!regular[@]}"; do printf '%s\0%s\0' "${digests[i]}" "${regular[i]}"; done
 exit 0
 """
@@ -96,7 +97,7 @@ for ((i = 0; i < count; i++)); do
 done
 umask 077
 timeout 840 tar -b 512 -xpPf - --no-same-owner || no 66 "the archive did not arrive whole"
-mapfile -t -d '' got < <(hashes "${parts[@]}")
+mapfile -t -d '' got < <(hashes "${parts[@]}"); wait "$!"
 for ((i = 0; i < count; i++)); do
   [ "${got[i]}" = "${wants[i]}" ] || no 66 "${paths[i]} changed on the way"
 done
@@ -118,12 +119,11 @@ for place in "${!places[@]}"; do
   for i in ${places[$place]}; do ! there "${paths[i]}" || befores+=("${paths[i]}"); done
   [ "${#befores[@]}" -gt 0 ] || continue
   mkdir -- "$place$old" || no 69 "there is no room in $place"
-  if ! printf '%s\0' "${befores[@]}" | xargs -0 ln -t "$place$old" -- 2>/dev/null; then
-    # Links are impossible here, at least for one of them: copies of all, then.
-    rm -rf -- "$place$old" && mkdir -- "$place$old" &&
-      printf '%s\0' "${befores[@]}" | xargs -0 cp -a -t "$place$old" -- ||
-      no 69 "what is in $place cannot be kept"
-  fi
+  printf '%s\0' "${befores[@]}" | xargs -0 ln -t "$place$old" -- 2>/dev/null
+  for path in "${befores[@]}"; do  # where a link is impossible, a copy
+    there "$place$old/${path##*/}" || cp -a -t "$place$old" -- "$path" ||
+      no 69 "$path cannot be kept"
+  done
 done
 moving=1
 for place in "${!places[@]}"; do

@@ -114,8 +114,8 @@ send() {
 while :; do
   look; news=0
   if [ "$state" != missing ]; then
-    { read -r out_size; read -r err_size; } < <(stat -c %s -- "$dir/out" "$dir/err")
-    send out "$out_size"; send err "$err_size"
+    sizes=$(stat -c %s -- "$dir/out" "$dir/err")
+    send out "${sizes%%$'\n'*}"; send err "${sizes##*$'\n'}"
   fi
   [ "$state" = running ] && [ "$SECONDS" -lt "$until_s" ] || break
   [ "$oldest_s" = 0 ] || [ "$age_s" -lt "$oldest_s" ] || break

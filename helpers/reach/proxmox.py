@@ -26,7 +26,7 @@ from helpers.reach.cleaning import and_then
 from helpers.reach.command import Command, CommandResult
 from helpers.reach.container import Observer
 from helpers.reach.pct_words import Listed, Snapshot
-from helpers.reach.quoting import host_line
+from helpers.reach.quoting import digest_script, host_line
 from helpers.reach.ssh import Host
 
 # One round trip tells everything: is there a pct, which member of the cluster has the container,
@@ -171,8 +171,8 @@ class Proxmox:
         with and_then(lambda: self._sent(host_line(remove), remove, "remove it", changes=True)):
             self._put(data, copy)
             words = ("pct", "push", str(self._vmid), copy, path, "--perms", "600")
-            check = f"echo {hashlib.sha256(data).hexdigest()}  {copy} | sha256sum --check --status"
-            line = f"{check} || exit 66; {host_line(words)}"
+            want = hashlib.sha256(data).hexdigest()
+            line = f'[ "$({digest_script(copy)})" = {want} ] || exit 66; {host_line(words)}'
             result = self._sent(line, words, "pct push an archive", changes=True)
         if result.returncode == 66:
             raise self._no_room("what was written there is not what was sent")

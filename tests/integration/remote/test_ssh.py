@@ -3,7 +3,9 @@
 import os
 import re
 import shlex
+import signal
 import subprocess
+import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -68,6 +70,16 @@ def test_more_commands_at_once_than_sshd_has_sessions(host):
     with ThreadPoolExecutor(24) as pool:
         results = list(pool.map(lambda n: host.run(f"echo {n}", timeout_s=60).stdout, range(48)))
     assert results == [f"{n}\n".encode() for n in range(48)]
+
+
+def test_a_slow_wire_changes_nothing(bed, tmp_path):
+    slow = Relay((bed.host.address, bed.host.port), delay_s=0.03)
+    far = host_of(config_through(bed, slow.port, tmp_path))
+    data = os.urandom(200_000)
+    exchange = far.run("tee /dev/stderr; sleep 0.2; exit 7", stdin=data, timeout_s=30)
+    assert (exchange.status, exchange.stdout, exchange.stderr) == (7, data, data)
+    far.close()
+    slow.close()
 
 
 def test_a_second_command_costs_no_second_login(wired, relay):
@@ -347,22 +359,19 @@ import sys
 from pathlib import Path
 from helpers.reach.ssh import Host
 from helpers.reach.ssh_settings import resolve
-host = Host(resolve("pve", config=Path(sys.argv[1])), dead_after_s=2)
-print(host.run("echo begun >$0; sleep 5; echo done".replace("$0", sys.argv[2]), timeout_s=30))
+host = Host(resolve("pve", config=Path(sys.argv[1])), dead_after_s=1.5)
+print(host.run("echo begun >$0; sleep 4; echo done".replace("$0", sys.argv[2]), timeout_s=30))
 host.close()
 """
 
 
 def test_a_program_that_was_stopped_meanwhile_does_not_blame_the_host(bed, tmp_path):
-    import signal
-    import sys
-
     marker = tmp_path / "begun"
     argv = [sys.executable, "-c", PATIENT, str(bed.host.ssh_config), shlex.quote(str(marker))]
     program = subprocess.Popen(argv, stdout=subprocess.PIPE, text=True)
     wait_for(marker.exists)
     program.send_signal(signal.SIGSTOP)
-    time.sleep(3)
+    time.sleep(2.5)
     program.send_signal(signal.SIGCONT)
     assert "outcome='exited', status=0, stdout=b'done\\n'" in program.communicate(timeout=30)[0]
 
