@@ -18,7 +18,9 @@ from helpers.book.rooms import STAGES
 from helpers.plan import Plan
 from helpers.record.outcome import EXIT_CODES
 from helpers.record.run_folder import Outcome, RunFolder, StageRecord, StageState
+from helpers.record.wording import value_text
 from helpers.target import DEFAULT_SANDBOX_ROOT
+from helpers.verdict import Check
 
 _SYMBOLS = {
     StageState.PASSED: ("✓", "green"),
@@ -74,12 +76,20 @@ class StageLines:
             self._print_now_and_then()
         elif event.record is not None:
             self._console.print(_record_line(event.record), soft_wrap=True)
+            self._print_findings(event.stage)
             self._stage = ""
 
     def stop(self) -> None:
         """Take the live line away."""
         if self._live.is_started:
             self._live.stop()
+
+    def _print_findings(self, stage: str) -> None:
+        evidence = (self._folder.evidence(stage) if self._folder else None) or {}
+        for finding in map(Check.model_validate, evidence.get("findings", [])):
+            if not finding.status.good:
+                line = f"    {finding.status.symbol} {finding.name}: {value_text(finding.measured)}"
+                self._console.print(line, markup=False, soft_wrap=True, style="yellow")
 
     def _line(self) -> Text:
         if not self._stage:
@@ -108,7 +118,7 @@ def run(console: Console, target: str, mode: str, *, approved: bool, through: st
         )
     finally:
         lines.stop()
-    if mode == "plan":
+    if mode == "plan" or outcome is Outcome.NEEDS_APPROVAL:
         print_plans(console, folder)
     colour = _COLOURS.get(outcome, "yellow")
     console.print(f"\n[bold {colour}]{outcome.value.upper()}[/]  {why}", soft_wrap=True)
@@ -123,7 +133,7 @@ def print_plans(console: Console, folder: RunFolder) -> None:
     for stage in folder.asked.stages:
         evidence = folder.evidence(stage)
         if not evidence or not evidence["plan"]:
-            console.print(f"\n[bold]{stage}[/] no plan could be made", style="yellow")
+            console.print(f"\n[bold]{stage}[/] no plan was made", style="yellow")
             continue
         plan = Plan.model_validate(evidence["plan"])
         console.print(f"\n[bold]{stage}[/]  {plan.why}")
@@ -137,8 +147,7 @@ def print_plans(console: Console, folder: RunFolder) -> None:
 
 def print_run(console: Console, folder: RunFolder) -> None:
     """One run: its stages and how it ended."""
-    outcome = folder.outcome
-    word = outcome.value.upper() if outcome else "not ended, or its runner died without a word"
+    word = _outcome_word(folder)
     console.print(f"[bold]{folder.asked.run_id}[/]  {word}")
     for record in folder.stage_records():
         console.print(_record_line(record), soft_wrap=True)
@@ -152,11 +161,16 @@ def print_runs(console: Console, runs_root: Path) -> None:
     table = Table("run", "mode", "outcome", box=None)
     for path in sorted(runs_root.glob("*/run.json")):
         folder = RunFolder(path.parent)
-        outcome = folder.outcome
-        table.add_row(
-            folder.asked.run_id, folder.asked.mode, outcome.value if outcome else "not ended"
-        )
+        table.add_row(folder.asked.run_id, folder.asked.mode, _outcome_word(folder))
     console.print(table if table.row_count else f"No runs in {runs_root}.")
+
+
+def _outcome_word(folder: RunFolder) -> str:
+    if folder.outcome:
+        return folder.outcome.value.upper()
+    if folder.asked.mode == "step":
+        return "step by step"
+    return "not ended, or its runner died without a word"
 
 
 def _record_line(record: StageRecord) -> Text:

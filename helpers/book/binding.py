@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from helpers.book.rooms import STAGES, Find, Judge, StageKind
-from helpers.errors import ParameterError
+from helpers.errors import ParameterError, WrongTarget
 from helpers.plan import Change
 from helpers.reach.command import CommandResult
 from helpers.reach.container import Container
@@ -80,9 +80,28 @@ class Binding:
             "stage": f"{self.name} — {self.kind.title}",
             "target": f"{self.target.name}: {self.target.description}",
             "container": self.container.name,
-            "identity": f"{self.target.identity.marker} ({self.target.identity.marker_file})",
+            "identity expected": f"{self.target.identity.marker} in {self.target.identity.marker_file}",
             "run": str(self.folder.path),
         }
+
+    def refuse_wrong_target(self) -> None:
+        """Read the container's marker and refuse when it is not the declared one.
+
+        **Runs on:** container. **Changes:** nothing.
+
+        Raises:
+            WrongTarget: the marker is missing or another.
+        """
+        declared = self.target.identity
+        content = self.container.read(declared.marker_file)
+        found = None if content is None else content.decode("utf-8", "backslashreplace").strip()
+        if found != declared.marker:
+            raise WrongTarget(
+                f"This is not the declared container: {declared.marker_file} holds {found!r}, "
+                f"declared is {declared.marker!r}.",
+                hint="Correct the way in or the target's identity. Is the sandbox made? "
+                "`recover sandbox create` makes it.",
+            )
 
     def empty_evidence(self) -> dict[str, Any]:
         """A stage's evidence before anything is known."""

@@ -7,34 +7,22 @@ functions and its judge through one run folder; it must not know what any of the
 from __future__ import annotations
 
 import getpass
-import os
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any
 
 from helpers.book import panel, pictures
 from helpers.book.approval import offer_approval
 from helpers.book.binding import Binding
+from helpers.book.keeping import Keeping
 from helpers.book.progress import Progress
 from helpers.book.view import View
-from helpers.errors import (
-    CommandTimedOut,
-    NeedsApproval,
-    OutcomeUnknown,
-    PayloadError,
-    RunbookError,
-    VerificationFailed,
-)
+from helpers.errors import NeedsApproval, VerificationFailed
 from helpers.plan import Plan
 from helpers.record.run_folder import StageState
 from helpers.record.wording import value_text
 from helpers.recover.work import Json
 from helpers.verdict import Check, Status, Verdict
 
-# After these nobody knows what happened: the stage is unknown, not failed.
-_UNKNOWN = (OutcomeUnknown, CommandTimedOut, PayloadError)
 _ROLL_BACK = "Read the checks above; the report lists every change with its undo."
 
 
@@ -49,18 +37,14 @@ class Stage:
 
     def __init__(self, binding: Binding, *, apply: bool, live: Progress) -> None:
         self._binding = binding
-        self._live = live
-        self._started = time.monotonic()
-        self._open = False
         self._approval: Json | None = self._approved_by("apply=True") if apply else None
-        self._evidence: dict[str, Any] = binding.empty_evidence()
         self._plan: Plan | None = None
-        self._begin()
+        self._keeping = Keeping(binding, live)
 
     @property
     def evidence(self) -> dict[str, Any]:
         """What is known so far, as it stands in the run folder."""
-        return self._evidence
+        return self._keeping.evidence
 
     def _repr_mimebundle_(
         self, **_: object
@@ -70,11 +54,14 @@ class Stage:
 
     def look(self) -> View:
         """Find out how it is now. **Runs on:** container. **Changes:** nothing."""
-        with self._phase("look"):
-            self._evidence["facts"] = self._binding.room.look(self._binding.work)
-            self._evidence["findings"] = [c.model_dump(mode="json") for c in self._findings()]
-            self._save()
-        return pictures.facts(self._binding.name, self._evidence)
+        with self._keeping.phase("look"):
+            self._binding.refuse_wrong_target()
+            self._keeping.evidence["facts"] = self._binding.room.look(self._binding.work)
+            self._keeping.evidence["findings"] = [
+                c.model_dump(mode="json") for c in self._findings()
+            ]
+            self._keeping.save()
+        return pictures.facts(self._binding.name, self._keeping.evidence)
 
     def findings(self) -> View:
         """What is wrong, said as checks of the facts. **Changes:** nothing."""
@@ -86,14 +73,16 @@ class Stage:
         Raises:
             ParameterError: this stage has no picture of that name.
         """
-        return pictures.show(self._binding.name, picture, self._evidence, self._binding.folder)
+        return pictures.show(
+            self._binding.name, picture, self._keeping.evidence, self._binding.folder
+        )
 
     def plan(self) -> View:
         """What would be changed, each with its undo. **Changes:** nothing."""
-        with self._phase("plan"):
+        with self._keeping.phase("plan"):
             plan = self._make_plan()
-            self._event("plan", plan_hash=plan.hash, changes=len(plan.changes))
-            self._save()
+            self._keeping.event("plan", plan_hash=plan.hash, changes=len(plan.changes))
+            self._keeping.save()
         if plan.changes and not self._approval and not self._binding.batch:
             offer_approval(plan, self._approve)
         return panel.plan_view(plan)
@@ -107,7 +96,7 @@ class Stage:
         if self._plan is None:
             self.plan()
         assert self._plan is not None
-        if self._evidence["applied"]:
+        if self._keeping.evidence["applied"]:
             return panel.note_view("Already done in this notebook; nothing was done twice.")
         if self._plan.changes and not self._approval:
             return panel.note_view(
@@ -115,23 +104,24 @@ class Stage:
             )
         if self._binding.planning:
             return panel.note_view("This is a plan: nothing is measured or changed.")
-        with self._phase("act"):
+        with self._keeping.phase("act"):
+            self._binding.refuse_wrong_target()
             plan = self._unchanged_plan()
-            self._evidence["measured"] = self._binding.room.apply(
-                self._binding.work, self._evidence["facts"], plan
+            self._keeping.evidence["measured"] = self._binding.room.apply(
+                self._binding.work, self._keeping.evidence["facts"], plan
             )
-            self._evidence["applied"] = True
-            self._save()
-        return pictures.measured(self._binding.name, self._evidence)
+            self._keeping.evidence["applied"] = True
+            self._keeping.save()
+        return pictures.measured(self._binding.name, self._keeping.evidence)
 
     def judge(self) -> View:
         """Compare what was found with what is declared. **Changes:** nothing."""
-        with self._phase("judge"):
+        with self._keeping.phase("judge"):
             found = self._verdict()
-            self._evidence["verdict"] = found.model_dump(mode="json")
+            self._keeping.evidence["verdict"] = found.model_dump(mode="json")
             deciding = found.deciding.name if found.deciding else None
-            self._event("verdict", status=found.status.value, deciding=deciding)
-            self._save()
+            self._keeping.event("verdict", status=found.status.value, deciding=deciding)
+            self._keeping.save()
         return panel.verdict_view(found)
 
     def close(self) -> View:
@@ -143,7 +133,7 @@ class Stage:
             NeedsApproval: there are changes to make and nobody approved them.
             VerificationFailed: the verdict is not a pass.
         """
-        with self._phase("close"):
+        with self._keeping.phase("close"):
             found = self._verdict()
             state, summary = self._state(found)
             if state is StageState.NEEDS_APPROVAL and not self._binding.planning:
@@ -151,23 +141,24 @@ class Stage:
                 raise NeedsApproval(
                     summary,
                     plan_hash=self._plan.hash,
-                    hint="Read the plan above, then approve it: the button here, or --yes in a run.",
+                    hint="Read the plan, then approve it: --yes in a run, -p apply True with papermill, "
+                    "the button in JupyterLab.",
                 )
             if state in (StageState.FAILED, StageState.UNKNOWN):
                 raise VerificationFailed(
                     summary, verdict=found, hint=_ROLL_BACK, changed=self._changed()
                 )
-        self._end(state, summary)
+        self._keeping.end(state, summary)
         return panel.banner_view(
             self._binding.name, found.status, summary, self._binding.next_notebook()
         )
 
     def _state(self, found: Verdict) -> tuple[StageState, str]:
         plan, deciding = self._plan, found.deciding
-        if plan and plan.changes and not self._evidence["applied"]:
+        if plan and plan.changes and not self._keeping.evidence["applied"]:
             said = f"{_counted(len(plan.changes))} planned, none made."
             return StageState.NEEDS_APPROVAL, said
-        if self._binding.planning:
+        if self._binding.planning and plan and (plan.measures or plan.changes):
             return StageState.SKIPPED, "Nothing to change; not measured in a plan."
         if found.status.good:
             return StageState.PASSED, self._passed(found)
@@ -183,11 +174,11 @@ class Stage:
         return " ".join([said, *(f"{c.name}: {value_text(c.measured)}." for c in quoted)])
 
     def _make_plan(self) -> Plan:
-        if self._evidence["facts"] is None:
+        if self._keeping.evidence["facts"] is None:
             self.look()
-        self._plan = self._binding.room.plan(self._binding.work, self._evidence["facts"])
-        self._evidence["plan"] = self._plan.model_dump(mode="json")
-        self._evidence["plan_hash"] = self._plan.hash
+        self._plan = self._binding.room.plan(self._binding.work, self._keeping.evidence["facts"])
+        self._keeping.evidence["plan"] = self._plan.model_dump(mode="json")
+        self._keeping.evidence["plan_hash"] = self._plan.hash
         return self._plan
 
     def _unchanged_plan(self) -> Plan:
@@ -196,7 +187,7 @@ class Stage:
         shown = self._plan
         if not shown.changes:
             return shown
-        self._evidence["facts"] = self._binding.room.look(self._binding.work)
+        self._keeping.evidence["facts"] = self._binding.room.look(self._binding.work)
         now = self._make_plan()
         if now.hash != shown.hash:
             self._approval = None
@@ -206,8 +197,8 @@ class Stage:
                 hint="Run the plan cell again, read it, and approve it anew.",
             )
         assert self._approval is not None
-        self._evidence["approval"] = {**self._approval, "plan_hash": now.hash}
-        self._event(
+        self._keeping.evidence["approval"] = {**self._approval, "plan_hash": now.hash}
+        self._keeping.event(
             "approval", plan_hash=now.hash, by=self._approval["by"], how=self._approval["how"]
         )
         return now
@@ -219,80 +210,19 @@ class Stage:
         return {"by": getpass.getuser(), "how": how, "at": datetime.now(UTC).isoformat()}
 
     def _findings(self) -> list[Check]:
-        if self._binding.find is None or self._evidence["facts"] is None:
+        if self._binding.find is None or self._keeping.evidence["facts"] is None:
             return []
-        return self._binding.find(self._evidence["facts"], self._binding.target)
+        return self._binding.find(self._keeping.evidence["facts"], self._binding.target)
 
     def _verdict(self) -> Verdict:
-        return self._binding.judge(self._evidence, self._binding.target)
+        return self._binding.judge(self._keeping.evidence, self._binding.target)
 
     def _changed(self) -> Any:
-        return "yes" if self._plan and self._plan.changes and self._evidence["applied"] else "no"
-
-    def _begin(self) -> None:
-        self._open = True
-        self._started = time.monotonic()
-        self._save()  # a stage that is killed from here on has left word that it began
-        self._event(
-            "stage_started", pid=os.getpid(), notebook_sha256=self._binding.notebook_sha256()
+        return (
+            "yes"
+            if self._plan and self._plan.changes and self._keeping.evidence["applied"]
+            else "no"
         )
-
-    @contextmanager
-    def _phase(self, phase: str) -> Iterator[None]:
-        """Keep the record true whatever happens inside: every way out ends the stage in the journal."""
-        if not self._open:
-            self._begin()
-        try:
-            with self._live.phase(phase):
-                yield
-        except NeedsApproval as error:
-            self._fail(StageState.NEEDS_APPROVAL, phase, error)
-            raise
-        except VerificationFailed as error:
-            unknown = error.verdict.status is Status.UNKNOWN
-            self._fail(StageState.UNKNOWN if unknown else StageState.FAILED, phase, error)
-            raise
-        except _UNKNOWN as error:
-            self._fail(StageState.UNKNOWN, phase, error)
-            raise
-        except KeyboardInterrupt as error:
-            self._fail(StageState.INTERRUPTED, phase, error)
-            raise
-        except BaseException as error:
-            self._fail(StageState.FAILED, phase, error)
-            raise
-
-    def _fail(self, state: StageState, phase: str, error: BaseException) -> None:
-        known = isinstance(error, RunbookError)
-        self._evidence["error"] = {
-            "type": type(error).__name__,
-            "phase": phase,
-            "what": error.what if isinstance(error, RunbookError) else str(error),
-            "state": error.state if isinstance(error, RunbookError) else "It is not known.",
-            "hint": error.hint if isinstance(error, RunbookError) else "Read the traceback.",
-        }
-        what = self._evidence["error"]["what"]
-        if state is StageState.INTERRUPTED:
-            what = f"interrupted in its cell {phase!r}"
-        self._end(state, what if known or not what else f"{type(error).__name__}: {what}")
-
-    def _end(self, state: StageState, summary: str) -> None:
-        self._evidence["state"] = state.value
-        self._evidence["ended_at"] = datetime.now(UTC).isoformat()
-        verdict = self._evidence["verdict"]
-        status = Verdict.model_validate(verdict).status.value if verdict else None
-        elapsed_s = round(time.monotonic() - self._started, 3)
-        self._save()
-        self._event(
-            "stage_ended", state=state.value, elapsed_s=elapsed_s, summary=summary, verdict=status
-        )
-        self._open = False
-
-    def _event(self, event: str, **fields: Any) -> None:
-        self._binding.folder.journal.append(event, stage=self._binding.name, **fields)
-
-    def _save(self) -> None:
-        self._binding.folder.write_evidence(self._binding.name, self._evidence)
 
 
 def _counted(changes: int) -> str:

@@ -53,6 +53,8 @@ _COLOURS = {
 _LINE = "1px solid rgba(128,128,128,.35)"
 _CELL = f"text-align:left;vertical-align:top;padding:5px 14px 5px 0;border:0;border-bottom:{_LINE}"
 _WRAP = "white-space:normal;overflow-wrap:anywhere"
+# A heading's column must not be squeezed until its words break.
+_WORDS = "white-space:normal;overflow-wrap:normal;min-width:9em"
 _CODE = (
     "font-family:ui-monospace,Menlo,Consolas,monospace;font-size:92%;font-weight:400;"
     "padding:0;background:transparent"
@@ -210,9 +212,7 @@ def view(*pieces: Piece) -> View:
 
 def _row(cells: Sequence[Piece]) -> str:
     heading, *others = cells
-    shown = (
-        f'<th scope="row" style="{_CELL};font-weight:600;{_WRAP};min-width:9em">{heading.html}</th>'
-    )
+    shown = f'<th scope="row" style="{_CELL};font-weight:600;{_WORDS}">{heading.html}</th>'
     return shown + "".join(f'<td style="{_CELL};{_WRAP}">{cell.html}</td>' for cell in others)
 
 

@@ -71,11 +71,18 @@ def throughput(
             "baseline_ratio": round(interval.point, 3),
             "low_ratio": round(interval.low, 3),
             "high_ratio": round(interval.high, 3),
+            **_uncorrected(measured),
         },
         expected=f"at least {declared.tolerance_ratio:.0%}{said}, by the lower end of the interval",
         source=f"target: benchmark.tolerance_ratio; {CONFIDENCE:.0%} interval, {_RULE}",
         meaning=meaning,
     )
+
+
+def _uncorrected(measured: Mapping[str, Any]) -> dict[str, float]:
+    """What the clock saw, where the compared rate is corrected for other work on the machine."""
+    seen = measured.get("tok_per_s")
+    return {"as_measured_tok_per_s": round(seen, 1)} if measured.get("free_cores") and seen else {}
 
 
 def _interval(measured: Mapping[str, Any], base: Mapping[str, Any]) -> Interval | None:

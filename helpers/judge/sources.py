@@ -107,7 +107,8 @@ def _guards(deployed: Mapping[Any, object], target: Target) -> Check:
         measured=None if unread and not lines else [*lines],
         expected="no deployed file overrides torch's tracing checks",
         source="rule: a muted check turns a crash into a silent crawl",
-        meaning="The committed file itself overrides a check of torch. Correct the repository."
+        meaning="What runs now overrides a check of torch. If the file is as committed (above), correct "
+        "the repository; otherwise this stage replaces it."
         if lines
         else "Not every file could be read.",
     )

@@ -6,6 +6,7 @@ must not know what the programs are for.
 
 from __future__ import annotations
 
+import ctypes
 import os
 import selectors
 import signal
@@ -36,6 +37,8 @@ _KEPT_PREFIXES = (
     "OPENBLAS_",
 )
 _CHUNK_BYTES = 65536
+_LIBC = ctypes.CDLL(None)  # bound here: between fork and exec nothing may be looked up
+_PR_SET_PDEATHSIG = 1  # <sys/prctl.h>
 _GRACE_S = 5.0
 
 
@@ -72,6 +75,7 @@ class LocalContainer(Container):
                 env={**self._environment, **command.env},
                 cwd=command.cwd,
                 process_group=0,
+                preexec_fn=_end_with_parent,
             )
         except OSError as error:
             text = str(error).encode()
@@ -89,6 +93,14 @@ class LocalContainer(Container):
         elapsed_s = time.monotonic() - start
         known = None if end == "timed_out" else returncode
         return CommandResult(command, self.name, end, known, stdout, stderr, started_at, elapsed_s)
+
+
+def _end_with_parent() -> None:
+    """Let the kernel end the program when this process is killed: nobody else would.
+
+    It is the thread that starts a program whose end counts; commands are run from a main thread.
+    """
+    _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def _drain(

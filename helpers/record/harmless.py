@@ -39,7 +39,7 @@ _ATTRIBUTES = {
 _STYLES = _words(
     "background-color border border-bottom border-collapse border-left border-radius caption-side "
     "color display font-family font-size font-style font-weight height line-height margin "
-    "margin-left margin-right max-width opacity overflow-wrap overflow-x padding padding-left "
+    "margin-left margin-right max-width min-width opacity overflow-wrap overflow-x padding padding-left "
     "text-align text-decoration vertical-align white-space width"
 )
 _PICTURE = re.compile(r"data:image/(?:png|jpeg|gif|webp|svg\+xml);base64,[A-Za-z0-9+/=\s]+")

@@ -118,7 +118,11 @@ def _why(reading: Reading, outcome: Outcome, rates: Rates) -> tuple[str, str]:
     if outcome is Outcome.RECOVERED and rates.now is not None and rates.baseline:
         share = ratio_text(rates.now / rates.baseline)
         now, baseline = tok_per_s_text(rates.now), tok_per_s_text(rates.baseline)
-        return f"Training runs at {now} again, {share} of the baseline of {baseline}.", ""
+        said = f"Training runs at {now}, {share} of the baseline of {baseline}."
+        if rates.now_as_measured is None:
+            return said, ""
+        seen = tok_per_s_text(rates.now_as_measured)
+        return said, f"Both are corrected for other work on the machine; the clock saw {seen} now."
     stopped = _stopping_stage(reading.stages)
     if stopped is None or outcome in (Outcome.PLANNED, Outcome.RECOVERED):
         return reading.summary or _count(reading.stages), ""

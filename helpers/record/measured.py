@@ -24,12 +24,14 @@ _LOG_VALUES = 10
 class Rates:
     """Throughput in tok/s: in the training log before the run, of the baseline, and measured now.
 
-    None = not measured.
+    None = not measured. ``now_as_measured`` is what the clock saw, where ``now`` is corrected for other
+    work on the machine.
     """
 
     before: float | None
     baseline: float | None
     now: float | None
+    now_as_measured: float | None
 
     @property
     def highest(self) -> float:
@@ -52,6 +54,9 @@ def rates(reading: Reading) -> Rates:
         before=statistics.median(logged[-_LOG_VALUES:]) if logged else None,
         baseline=_baseline(reading),
         now=statistics.median(rate for _, rate in samples) if samples else None,
+        now_as_measured=_number(_at(reading, BENCHMARK_STAGE, "measured", "tok_per_s"))
+        if _corrected(reading)
+        else None,
     )
 
 
@@ -69,6 +74,7 @@ def throughput_plot(reading: Reading) -> Throughput | None:
         samples=tuple(samples),
         baseline_tok_per_s=_baseline(reading),
         tolerance_ratio=_number(tolerance),
+        corrected=_corrected(reading),
     )
 
 
@@ -87,6 +93,10 @@ def first_steps_plot(reading: Reading) -> FirstSteps | None:
         # A further thread of a role on the same device finds compiled what the first one compiled.
         rows.setdefault(label, FirstStep(label, cold_s, warm_s))
     return FirstSteps(tuple(rows.values())) if rows else None
+
+
+def _corrected(reading: Reading) -> bool:
+    return bool(_at(reading, BENCHMARK_STAGE, "measured", "free_cores"))
 
 
 def _samples(reading: Reading) -> tuple[tuple[float, float], ...]:

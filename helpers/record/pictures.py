@@ -20,11 +20,13 @@ class Throughput:
         samples: (seconds since the measurement began, tok/s); in order of time.
         baseline_tok_per_s: None = there is no baseline.
         tolerance_ratio: share of the baseline from which on training counts as recovered.
+        corrected: whether the samples are corrected for other work on the machine.
     """
 
     samples: tuple[tuple[float, float], ...]
     baseline_tok_per_s: float | None = None
     tolerance_ratio: float | None = None
+    corrected: bool = False
 
     @property
     def alt(self) -> str:
@@ -34,7 +36,8 @@ class Throughput:
             return "Throughput over time: nothing was measured."
         median = statistics.median(rates)
         said = (
-            f"Throughput over {seconds_text(self.samples[-1][0])}: "
+            f"Throughput over {seconds_text(self.samples[-1][0])}"
+            f"{', corrected for other work on the machine' if self.corrected else ''}: "
             f"median {tok_per_s_text(median)}, between {tok_per_s_text(min(rates))} "
             f"and {tok_per_s_text(max(rates))}"
         )

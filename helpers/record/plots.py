@@ -104,7 +104,8 @@ def _draw_throughput(figure: Figure, axes: Axes, picture: Throughput, inks: _Ink
             axes.axhspan(baseline * tolerance, baseline, color=inks.band, lw=0, label=label)
         said = f"baseline {tok_per_s_text(baseline)}"
         axes.axhline(baseline, color=inks.second, lw=1.4, ls=(0, (5, 3)), label=said)
-    axes.plot(times, rates, color=inks.line, lw=1.5, marker="o", ms=2.6, label="measured")
+    how = "corrected for other work" if picture.corrected else "measured"
+    axes.plot(times, rates, color=inks.line, lw=1.5, marker="o", ms=2.6, label=how)
     axes.set_ylim(0, max([*rates, baseline or 0.0, 1e-9]) * 1.12)
     axes.set_xlim(0, times[-1] * 1.01 if times else 1)
     axes.set_xlabel("seconds since the measurement began")

@@ -20,7 +20,7 @@ MAY = {
     "book": {"errors", "verdict", "plan", "target", "reach", "record", "judge", "recover"},
     "sandbox": {"errors", "target", "verdict", "plan", "reach", "judge", "recover"},
     "cli": {"errors", "plan", "target", "book", "record", "sandbox", "cli_output"},
-    "cli_output": {"errors", "plan", "target", "book", "record", "sandbox"},
+    "cli_output": {"errors", "plan", "target", "verdict", "book", "record", "sandbox"},
     "": {"book"},
 }
 PURE = {
