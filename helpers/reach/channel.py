@@ -103,7 +103,8 @@ class ChannelRun:
         try:
             channel.exec_command(line)
         except _LOST:
-            self._refused = self._transport.is_active()
+            # A dying connection looks alive for a moment: only an answer proves that it is not that.
+            self._refused = self._ask()
             with suppress(*_LOST):
                 channel.close()
             return
@@ -150,5 +151,5 @@ class ChannelRun:
             select.select([self._channel], [], [], wait_s)
 
     def _exchange(self, outcome: Outcome, status: int | None) -> Exchange:
-        alive = self._transport.is_active()
-        return Exchange(outcome, status, bytes(self._stdout), bytes(self._stderr), alive)
+        connected = self._ask() if outcome == "lost" else self._transport.is_active()
+        return Exchange(outcome, status, bytes(self._stdout), bytes(self._stderr), connected)

@@ -43,8 +43,8 @@ tell() { printf 'S %s %s %s\n' "$state" "$code" "$age_s"; }
 START = (
     _COMMON
     + r"""
-spec=$1 want=$2; shift 2
-umask 077
+spec=$1 want=$2 mask=$(umask); shift 2
+umask 077  # its input may be nobody else's business; its own files are made as anybody's
 mkdir -p -- "${dir%/*}" || exit 73
 exec 7>>"${dir%/*}/starting" && flock -w 60 7 || { echo "another start hangs" >&2; exit 75; }
 look
@@ -60,7 +60,7 @@ cat >"$dir/stdin" || exit 73
 got=$(sha256sum <"$dir/stdin")
 [ "${got%% *}" = "$want" ] || { echo "the input was cut short" >&2; exit 66; }
 echo "$spec" >"$dir/spec" && : >>"$dir/out" && : >>"$dir/err" || exit 73
-RECOVER_JOB=$dir setsid --fork bash -c "$0" run "$dir" "$@" 7>&- </dev/null >/dev/null 2>&1
+RECOVER_JOB=$dir setsid --fork bash -c "$0" run "$dir" "$mask" "$@" 7>&- </dev/null >/dev/null 2>&1
 for ((i = 0; i < 500; i++)); do [ ! -e "$dir/pid" ] || { echo started; exit 0; }; sleep 0.02; done
 echo "it did not start within 10 s" >&2; exit 75
 """
@@ -71,10 +71,12 @@ echo "it did not start within 10 s" >&2; exit 75
 RUN = (
     _COMMON
     + r"""
+mask=$1; shift
 trap : TERM INT HUP
 printf -v now '%(%s)T' -1
 echo "$$ $(started $$) $(boot) $now" >"$dir/pid.new" && mv -fT -- "$dir/pid.new" "$dir/pid"
 exec <"$dir/stdin" >>"$dir/out" 2>>"$dir/err"
+umask "$mask"
 { (exec -- "$@" 2>&3 3>&-); code=$?; } 3>&2 2>/dev/null
 echo "$code" >"$dir/rc.new" && sync -- "$dir/rc.new" && mv -fT -- "$dir/rc.new" "$dir/rc"
 """

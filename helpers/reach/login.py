@@ -41,9 +41,10 @@ def log_in(transport: paramiko.Transport, settings: HostSettings) -> None:
             except paramiko.AuthenticationException as error:
                 if time.monotonic() - started >= settings.connect_timeout_s:
                     raise _silent(settings) from error
-                tried.append(f"{name} refused")
-                if not transport.is_active():  # too many attempts, or thrown out
+                if not transport.is_active():
+                    tried.append(f"{name}: then the host closed the connection")
                     break
+                tried.append(f"{name} refused")
             except (paramiko.SSHException, EOFError, OSError) as error:
                 if not transport.is_active():
                     raise _silent(settings) from error

@@ -225,7 +225,7 @@ def machine_facts(bed: Bed) -> dict[str, object]:
     return {
         "cores": os.cpu_count(),
         "machine": platform.machine(),
-        "kernel": platform.release(),
+        "kernel": ".".join(platform.release().split(".")[:2]),
         "python": platform.python_version(),
         "paramiko": version("paramiko"),
         "openssh": told.split(",")[0],

@@ -92,6 +92,13 @@ def test_a_program_that_is_not_there_is_told_by_its_exit_code(anywhere):
     assert "no-such-program" in err
 
 
+def test_a_job_makes_files_as_any_command_does(anywhere):
+    script = "umask; pwd; echo $A"
+    command = bash(script, cwd="/tmp", env={"A": "é"})
+    anywhere.start(command)
+    assert followed(anywhere)[0] == container(anywhere).run(command).text
+
+
 def test_stopping_ends_all_of_it(anywhere):
     script = "setsid sleep 5001 & (trap '' TERM; sleep 5002; sleep 5003) &"
     script += " trap 'exit 7' TERM; sleep 5004 & wait"
