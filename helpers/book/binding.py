@@ -92,6 +92,8 @@ class Binding:
         Raises:
             WrongTarget: the marker is missing or another.
         """
+        if not self.kind.reaches:
+            return
         declared = self.target.identity
         content = self.container.read(declared.marker_file)
         found = None if content is None else content.decode("utf-8", "backslashreplace").strip()

@@ -30,6 +30,7 @@ from helpers.errors import ParameterError, PreconditionFailed
 from helpers.record.outcome import outcome_of
 from helpers.record.report import write_report
 from helpers.record.run_folder import Outcome, RunFolder, StageRecord, StageState
+from helpers.target import target_names
 
 CELL_TIMEOUT_S = 3600
 _GOES_ON = (StageState.PASSED, StageState.SKIPPED)
@@ -94,16 +95,24 @@ def run_chain(
         PreconditionFailed: another run holds this target.
     """
     question = asked(target, tuple(stages), mode=mode, approved=approved)
+    if target not in target_names():  # a path: notebooks run in another folder than this process
+        target = question["target_file"]
     for stage in stages:
         check_parameters(_source(stage), parameters_of(stage, target, Path(), apply=approved))
     with _only_run(question["target_name"]), signals_interrupt():
         folder = RunFolder.create(runs_root(), question)
         on_start(folder)
+        between = False
         try:
             _execute_all(folder, target, approved and mode == "run", watch)
+        except KeyboardInterrupt:
+            between = True  # while a notebook runs, a signal ends its stage and does not come here
+            raise
         finally:
             drop_prestarted()
             outcome, summary = outcome_of(mode, folder.stage_records())
+            if between:
+                outcome, summary = Outcome.INTERRUPTED, "Interrupted between two stages."
             folder.journal.append("run_ended", outcome=outcome.value, summary=summary)
             write_report(folder)
     return folder, outcome, summary
@@ -189,7 +198,13 @@ def _source(stage: str) -> Path:
 def _only_run(target_name: str) -> Iterator[None]:
     """One run at a time on a target."""
     locks = runs_root() / ".locks"
-    locks.mkdir(parents=True, exist_ok=True)
+    try:
+        locks.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise PreconditionFailed(
+            f"Runs cannot be kept in {runs_root()}: {error}.",
+            hint="Make that folder writable, or name another one in RECOVER_RUNS.",
+        ) from error
     lock = FileLock(locks / f"{target_name}.lock")
     try:
         lock.acquire(timeout=0)

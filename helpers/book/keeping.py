@@ -47,6 +47,7 @@ class Keeping:
         self._live = live
         self._open = False
         self._started = time.monotonic()
+        binding.folder.set_evidence_aside(binding.name)
         self._begin()
 
     @contextmanager

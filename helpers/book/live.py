@@ -6,6 +6,7 @@ One small file in the run folder, replaced as a whole; it is a courtesy and no p
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from pathlib import Path
 
 _NAME = ".live"
@@ -14,8 +15,10 @@ _NAME = ".live"
 def write_live(folder: Path, text: str) -> None:
     """Say what is going on. **Runs on:** operator. **Changes:** ``.live`` in the run folder."""
     part = folder / f"{_NAME}.{os.getpid()}.part"
-    part.write_text(text, encoding="utf-8")
-    part.replace(folder / _NAME)
+    # A courtesy must not end an install that is half done: on a full disk nothing is said.
+    with suppress(OSError):
+        part.write_text(text, encoding="utf-8")
+        part.replace(folder / _NAME)
 
 
 def read_live(folder: Path) -> str:

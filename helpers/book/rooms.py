@@ -36,6 +36,7 @@ class StageKind:
         room: gives the room's look, plan and apply for a run folder.
         judge: evidence and target in, verdict out.
         always: whether it also runs after an earlier stage has stopped the chain.
+        reaches: whether it goes to the container at all.
         find: what is wrong, from the facts alone.
         headline: the check that is quoted when the stage has passed.
     """
@@ -44,6 +45,7 @@ class StageKind:
     room: Callable[[RunFolder], Room]
     judge: Judge
     always: bool = False
+    reaches: bool = True
     find: Find | None = None
     headline: str = ""
 
@@ -76,5 +78,7 @@ STAGES: dict[str, StageKind] = {
         judge_benchmark.judge,
         headline="throughput",
     ),
-    "90_report": StageKind("write the report", ReportRoom, judge_report.judge, always=True),
+    "90_report": StageKind(
+        "write the report", ReportRoom, judge_report.judge, always=True, reaches=False
+    ),
 }

@@ -16,7 +16,7 @@ from helpers.book.binding import Binding
 from helpers.book.keeping import Keeping
 from helpers.book.progress import Progress
 from helpers.book.view import View
-from helpers.errors import NeedsApproval, VerificationFailed
+from helpers.errors import Changed, NeedsApproval, VerificationFailed
 from helpers.plan import Plan
 from helpers.record.run_folder import StageState
 from helpers.record.wording import value_text
@@ -39,6 +39,8 @@ class Stage:
         self._binding = binding
         self._approval: Json | None = self._approved_by("apply=True") if apply else None
         self._plan: Plan | None = None
+        self._done: Plan | None = None  # the plan that was applied, whatever is planned now
+        self._tried = False  # a plan with changes was begun and did not come to its end
         self._keeping = Keeping(binding, live)
 
     @property
@@ -83,8 +85,8 @@ class Stage:
             plan = self._make_plan()
             self._keeping.event("plan", plan_hash=plan.hash, changes=len(plan.changes))
             self._keeping.save()
-        if plan.changes and not self._approval and not self._binding.batch:
-            offer_approval(plan, self._approve)
+        if plan.changes and not self._approves(plan) and not self._binding.batch:
+            offer_approval(plan, lambda: self._approve(plan))
         return panel.plan_view(plan)
 
     def act(self) -> View:
@@ -96,9 +98,9 @@ class Stage:
         if self._plan is None:
             self.plan()
         assert self._plan is not None
-        if self._keeping.evidence["applied"]:
+        if self._applied_as_planned():
             return panel.note_view("Already done in this notebook; nothing was done twice.")
-        if self._plan.changes and not self._approval:
+        if self._plan.changes and not self._approves(self._plan):
             return panel.note_view(
                 "Not approved: nothing was changed. Approve the plan above to go on."
             )
@@ -107,10 +109,14 @@ class Stage:
         with self._keeping.phase("act"):
             self._binding.refuse_wrong_target()
             plan = self._unchanged_plan()
+            # What an earlier attempt measured says nothing about this one.
+            self._keeping.evidence.update(applied=False, measured=None, verdict=None)
+            self._tried = bool(plan.changes)
             self._keeping.evidence["measured"] = self._binding.room.apply(
                 self._binding.work, self._keeping.evidence["facts"], plan
             )
             self._keeping.evidence["applied"] = True
+            self._done, self._tried = plan, False
             self._keeping.save()
         return pictures.measured(self._binding.name, self._keeping.evidence)
 
@@ -135,6 +141,7 @@ class Stage:
         """
         with self._keeping.phase("close"):
             found = self._verdict()
+            self._keeping.evidence["verdict"] = found.model_dump(mode="json")
             state, summary = self._state(found)
             if state is StageState.NEEDS_APPROVAL and not self._binding.planning:
                 assert self._plan is not None
@@ -155,7 +162,9 @@ class Stage:
 
     def _state(self, found: Verdict) -> tuple[StageState, str]:
         plan, deciding = self._plan, found.deciding
-        if plan and plan.changes and not self._keeping.evidence["applied"]:
+        if self._tried:
+            return StageState.FAILED, "The action failed; what it left behind is in the journal."
+        if plan and plan.changes and not self._applied_as_planned():
             said = f"{_counted(len(plan.changes))} planned, none made."
             return StageState.NEEDS_APPROVAL, said
         if self._binding.planning and plan and (plan.measures or plan.changes):
@@ -168,7 +177,7 @@ class Stage:
         return state, f"{found.status.value}: {name}: {meaning}"
 
     def _passed(self, found: Verdict) -> str:
-        done = len(self._plan.changes) if self._plan else 0
+        done = len(self._done.changes) if self._done else 0
         quoted = [c for c in found.checks if c.name == self._binding.kind.headline]
         said = f"{_counted(done)} made." if done else "Nothing had to be changed."
         return " ".join([said, *(f"{c.name}: {value_text(c.measured)}." for c in quoted)])
@@ -191,6 +200,7 @@ class Stage:
         now = self._make_plan()
         if now.hash != shown.hash:
             self._approval = None
+            self._plan = shown  # the new one has not been shown to anybody yet
             raise NeedsApproval(
                 "The plan has changed since it was shown: something else touched the target.",
                 plan_hash=now.hash,
@@ -203,8 +213,20 @@ class Stage:
         )
         return now
 
-    def _approve(self) -> None:
-        self._approval = self._approved_by("button")
+    def _approve(self, plan: Plan) -> None:
+        self._approval = {**self._approved_by("button"), "plan_hash": plan.hash}
+
+    def _approves(self, plan: Plan) -> bool:
+        """Whether there is an approval and it covers this plan: a click covers only what it was for."""
+        given = self._approval
+        return given is not None and given.get("plan_hash", plan.hash) == plan.hash
+
+    def _applied_as_planned(self) -> bool:
+        """Whether the plan as it stands is the one that was applied, or nothing is left to change."""
+        if not self._keeping.evidence["applied"] or self._plan is None:
+            return bool(self._keeping.evidence["applied"])
+        same = self._done is not None and self._plan.hash == self._done.hash
+        return same or not self._plan.changes
 
     def _approved_by(self, how: str) -> Json:
         return {"by": getpass.getuser(), "how": how, "at": datetime.now(UTC).isoformat()}
@@ -217,12 +239,10 @@ class Stage:
     def _verdict(self) -> Verdict:
         return self._binding.judge(self._keeping.evidence, self._binding.target)
 
-    def _changed(self) -> Any:
-        return (
-            "yes"
-            if self._plan and self._plan.changes and self._keeping.evidence["applied"]
-            else "no"
-        )
+    def _changed(self) -> Changed:
+        if self._tried:
+            return "unknown"
+        return "yes" if self._done and self._done.changes else "no"
 
 
 def _counted(changes: int) -> str:

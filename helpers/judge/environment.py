@@ -43,7 +43,7 @@ def judge(evidence: Mapping[str, Any], target: Target) -> Verdict:
         _pip_check(at(measured, "pip_check")),
         _kept(
             "lock kept",
-            at(measured, "lock"),
+            at(measured, "lock") if at(measured, "lock", "packages") else None,
             expected="the resolved versions in the run folder",
             rule="what was installed can be installed again",
         ),
@@ -132,7 +132,11 @@ def _old_works(old: object) -> Check:
     before, after = _answers(at(old, "check_before")), _answers(at(old, "check"))
     broken = sorted(n for n, ok in after.items() if not ok and before.get(n) is not False)
     never = sorted(n for n, ok in after.items() if not ok and before.get(n) is False)
-    if broken:
+    errors = items(at(old, "check", "errors"))
+    cut_short = bool(errors)
+    if cut_short and not broken:
+        meaning = f"It was not asked to the end: {text(errors[0], 'message')}"  # type: ignore[index]
+    elif broken:
         meaning = "It is kept and its packages are untouched, but these no longer report it."
     elif never:
         meaning = "These did not work before it was set aside either."
@@ -140,7 +144,9 @@ def _old_works(old: object) -> Check:
         meaning = "It has not been set aside in this run, or not been asked."
     return holds(
         "old environment works",
-        (not broken and not never) if "python" in after else None,
+        (not broken and not never)
+        if "python" in after and not (cut_short and not broken)
+        else None,
         measured={"path": path, "asked": len(after), "broken": [*broken], "never_worked": [*never]}
         if after
         else None,

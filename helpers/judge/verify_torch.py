@@ -30,6 +30,8 @@ _ACCUMULATOR = {"float64": "float64", "float32": "float32", "bfloat16": "float32
 _PRECISION = {"highest": "float32", "high": "tf32", "medium": "bfloat16"}
 _ADDITIONS_IN_COMPILED = 480
 _DEFAULT_SIZE = 256
+_DTYPES = ("float32", "float64", "bfloat16")
+_ENDED_EARLY = ("watchdog", "signal", "measure", "document")
 _RULE = "rounding errors: see the head of helpers/judge/verify_torch.py"
 
 
@@ -46,7 +48,23 @@ def judge(evidence: Mapping[str, Any], target: Target) -> Verdict:
     if measured.get("imported") is False:
         return verdict([_not_imported(measured)])
     checks = [*_build(facts, measured, target), *_devices(measured, target)]
-    return verdict(checks)
+    return verdict([*checks, *_cut_short(measured), *_all_devices(measured)])
+
+
+def _cut_short(measured: Mapping[str, Any]) -> Iterator[Check]:
+    """What ended the measurement before its end: what was not reached is not known to be right."""
+    ended = [e for e in measured.get("errors") or [] if (e or {}).get("where") in _ENDED_EARLY]
+    for error in ended[:1]:
+        why = f"{error.get('type')}: {error.get('message')}"
+        yield _unknown("measured to the end", "no deadline, no signal", f"It was not: {why}")
+
+
+def _all_devices(measured: Mapping[str, Any]) -> Iterator[Check]:
+    count = measured.get("device_count")
+    found = [device for device in measured.get("devices") or [] if (device or {}).get("device")]
+    if measured.get("available") and isinstance(count, int) and len(found) < count:
+        said = f"{len(found)} of {count} devices computed; the others are not known."
+        yield _unknown("every device", f"{count} devices", said)
 
 
 def _not_imported(measured: Mapping[str, Any]) -> Check:
@@ -148,8 +166,10 @@ def _devices(measured: Mapping[str, Any], target: Target) -> Iterator[Check]:
             continue
         if device.get("arch_listed") is False:
             yield _foreign_architecture(name, device, measured)
-        for product in device.get("matmul") or [{"dtype": "any dtype"}]:
-            yield _product(name, product or {}, size, precision)
+        products = [product or {} for product in device.get("matmul") or []]
+        for dtype in _DTYPES:
+            done = [product for product in products if product.get("dtype") == dtype]
+            yield _product(name, done[0] if done else {"dtype": dtype}, size, precision)
         yield from _compiled(name, device.get("compiled"))
 
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import folders
+import pip_settings
 from inventory_machine import ask
 
 FIRST_LINE = re.compile(r"#!\s*(?P<python>/\S*python[\d.]*)\s")
@@ -99,7 +100,7 @@ def _packages(root: Path) -> list[dict[str, Any]]:
                 "version": metadata.get("Version"),
                 "installer": (distribution.read_text("INSTALLER") or "").strip() or None,
                 "editable": bool(((direct or {}).get("dir_info") or {}).get("editable")),
-                "direct_url": (direct or {}).get("url"),
+                "direct_url": pip_settings.mask(str((direct or {}).get("url") or "")) or None,
                 "metadata": os.path.basename(str(getattr(distribution, "_path", ""))),
             }
         )

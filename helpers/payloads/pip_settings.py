@@ -45,7 +45,7 @@ NAMES = (
 IRRELEVANT = ("disable-pip-version-check", "no-input", "no-color", "progress-bar", "quiet",
               "verbose", "cache-dir", "root-user-action", "no-python-version-warning",
               "break-system-packages", "require-virtualenv", "config-file")  # fmt: skip
-CREDENTIALS = re.compile(r"(?<=://)([^/@\s]*)@")
+CREDENTIALS = re.compile(r"(?<=://)[^/\s'\"]*@")  # greedy: a password may hold an @
 
 
 class Setting(NamedTuple):
@@ -84,7 +84,8 @@ def read(venv: str | None, environment: Mapping[str, str]) -> Settings:
             try:
                 _read_file(path, sections)
             except (configparser.Error, OSError, UnicodeDecodeError) as error:
-                files[-1]["error"] = f"{type(error).__name__}: {error}"
+                # configparser quotes the line that it does not understand.
+                files[-1]["error"] = mask(f"{type(error).__name__}: {error}")
     variables = {
         _option(variable[4:]): Setting(value, variable)
         for variable, value in sorted(environment.items())

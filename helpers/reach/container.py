@@ -7,13 +7,17 @@ room knows nothing of runs, stages or verdicts: commands reach the journal throu
 from __future__ import annotations
 
 import hashlib
+import logging
 import posixpath
 import secrets
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from helpers.errors import Changed, CommandFailed, CommandTimedOut, OutcomeUnknown
 from helpers.reach.command import Command, CommandResult
+
+_log = logging.getLogger(__name__)
 
 Observer = Callable[[CommandResult], None]
 OnOutput = Callable[[bytes], None]
@@ -78,6 +82,19 @@ class Container(ABC):
     def __init__(self, name: str, observer: Observer | None = None) -> None:
         self.name = name
         self._observer = observer
+        self._unrecorded_is_fatal = True
+
+    @contextmanager
+    def whatever_the_record(self) -> Iterator[None]:
+        """Go on inside although a command cannot be recorded: the way back must not stop half-way.
+
+        **Changes:** nothing in the container.
+        """
+        before, self._unrecorded_is_fatal = self._unrecorded_is_fatal, False
+        try:
+            yield
+        finally:
+            self._unrecorded_is_fatal = before
 
     @abstractmethod
     def _execute(
@@ -119,8 +136,14 @@ class Container(ABC):
 
     def observe(self, result: CommandResult) -> None:
         """Tell whoever keeps the record. **Changes:** nothing."""
-        if self._observer is not None:
+        if self._observer is None:
+            return
+        try:
             self._observer(result)
+        except OSError:
+            if self._unrecorded_is_fatal:
+                raise
+            _log.exception("could not be recorded: %s", result.command.purpose)
 
     def check(
         self,

@@ -100,7 +100,7 @@ def _end_with_parent() -> None:
 
     It is the thread that starts a program whose end counts; commands are run from a main thread.
     """
-    _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 def _drain(

@@ -106,7 +106,7 @@ class PctContainer(Container):
         super().__init__(name, observer)
         self.host = host
         self.vmid = vmid
-        self.proxmox = Proxmox(host, vmid, hostname=meant.hostname, observer=observer)
+        self.proxmox = Proxmox(host, vmid, hostname=meant.hostname, observer=self.observe)
         self._meant = meant
         self._environment = dict(environment or {})
         self._may_change = False

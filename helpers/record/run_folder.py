@@ -158,6 +158,21 @@ class RunFolder:
         text = json.dumps(evidence, ensure_ascii=False, allow_nan=False, indent=1)
         write_atomic(self.path / "evidence" / f"{stage}.json", text)
 
+    def set_evidence_aside(self, stage: str) -> None:
+        """Keep what an earlier attempt at a stage left, out of the way of a new attempt.
+
+        **Changes:** ``evidence/<stage>.*`` goes to ``evidence/earlier/<stage>-<number>/``.
+        """
+        folder = self.path / "evidence"
+        found = sorted(folder.glob(f"{stage}.*"))
+        if not found:
+            return
+        number = 1 + len(list((folder / "earlier").glob(f"{stage}-*")))
+        earlier = folder / "earlier" / f"{stage}-{number}"
+        earlier.mkdir(parents=True)
+        for path in found:
+            path.rename(earlier / path.name)
+
     def evidence(self, stage: str) -> dict[str, Any] | None:
         """The evidence of a stage, or None when it left none."""
         path = self.path / "evidence" / f"{stage}.json"
@@ -189,5 +204,10 @@ class RunFolder:
     @property
     def outcome(self) -> Outcome | None:
         """How the run ended; None while it runs, or when its runner died without a word."""
-        ends = [e["outcome"] for e in self.journal.events() if e["event"] == "run_ended"]
-        return Outcome(ends[-1]) if ends else None
+        told: Outcome | None = None
+        for event in self.journal.events():
+            if event["event"] == "run_ended":
+                told = Outcome(event["outcome"])
+            elif event["event"] == "stage_started":
+                told = None  # a stage was begun again after the run had ended: its end is open
+        return told

@@ -97,7 +97,7 @@ def deploy(work: Work, deployments: list[Deployment]) -> list[str]:
                 done.append(deployment)
                 _put_in_place(work, deployment)
     except BaseException as error:
-        with way_back(error):
+        with way_back(error), work.container.whatever_the_record():
             _take_back(work, done)
             _clean(work, staged)
         for deployment in reversed(done):

@@ -142,6 +142,11 @@ def _refuse_what_is_no_environment(venv: Json | None, path: str) -> None:
             f"{path} could not be looked at, so nothing is planned for it.",
             hint="The facts above say why (errors); mend that and run the stage again.",
         )
+    if venv["is_symlink"] and not venv["exists"]:
+        raise PreconditionFailed(
+            f"{path} is a link to {venv['real_path']}, which is not there.",
+            hint="Mount or mend what it points to, or move the link away yourself; then run again.",
+        )
     if venv["exists"] and venv["pyvenv_cfg"] is None and venv["files"]:
         raise PreconditionFailed(
             f"{path} is no virtual environment: it has {venv['files']} files and no pyvenv.cfg.",
@@ -237,6 +242,7 @@ class _Rebuilt:
 def _replace(work: Work, facts: Json, plan: Plan, uv_path: str) -> tuple[Json | None, _Rebuilt]:
     """Rebuild, and of an old environment keep what is needed to compare it with itself later."""
     if not any(map(set_aside.is_set_aside, plan.changes)):
+        fresh_environment.refuse_what_is_there(work)
         return None, _rebuild(work, plan, uv_path, None)
     venv: Any = facts["venv"]
     aside = set_aside.free_name(work, venv["set_aside"])
@@ -273,7 +279,7 @@ def _rebuild(work: Work, plan: Plan, uv_path: str, aside: str | None) -> _Rebuil
 
 def _take_back(work: Work, error: BaseException, aside: str | None, done: list[Change]) -> None:
     """Put the old environment back; the error keeps its kind and says how things are now."""
-    with way_back(error):
+    with way_back(error), work.container.whatever_the_record():
         failed = set_aside.put_back(work, aside)
     for change in reversed(done):
         work.undone(change, f"a later step failed: {error}")

@@ -10,7 +10,7 @@ from typing import Any
 
 from pydantic import JsonValue
 
-from helpers.errors import RunbookError
+from helpers.errors import PreconditionFailed, RunbookError
 from helpers.reach.command import Command
 from helpers.reach.payload import run_payload
 from helpers.recover.inventory import SYSTEM_PYTHON, look_at, look_at_packages
@@ -63,6 +63,27 @@ def _from_metadata(looked_at: Json) -> list[str]:
     distributions: Any = looked_at["distributions"] or {}
     found = distributions.get("distributions") or ()
     return [f"{d['name']}=={d['version']}" for d in found if d["name"] and d["version"]]
+
+
+def refuse_what_is_there(work: Work) -> None:
+    """Refuse to build where something is that no plan has named: it would be moved away on failure.
+
+    **Runs on:** container. **Changes:** nothing.
+
+    Raises:
+        PreconditionFailed: there is something at the environment's path; nothing was touched.
+    """
+    venv = work.target.environment.venv
+    script = (
+        '{ [ ! -e "$1" ] && [ ! -L "$1" ]; } || '
+        '{ [ -d "$1" ] && [ ! -L "$1" ] && [ -z "$(ls -A -- "$1")" ]; }'
+    )
+    argv = ("bash", "-c", script, "free", venv)
+    if not work.container.run(Command(argv, purpose="see that the path is free")).ok:
+        raise PreconditionFailed(
+            f"There is something at {venv} that is no environment, or came since the plan was made.",
+            hint="Look at it, move it away yourself if it is not needed, then run the stage again.",
+        )
 
 
 def build(work: Work, uv_path: str) -> None:

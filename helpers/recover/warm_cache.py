@@ -44,6 +44,17 @@ _WARM = "fill a fresh compile cache and prove it"
 _IN_USE = {"exe", "argv0", "maps"}
 _RENAME = '[ ! -e "$2" ] || { echo "$2 is there already" >&2; exit 65; }; exec mv -T -- "$1" "$2"'
 
+_NEVER_ASIDE = "never-aside"
+# Moves a half-warm cache to a free name and prints it; where the old one was never set aside it is
+# still in its place and stays there.
+_MAKE_ROOM = f"""
+if [ -n "$3" ] && [ ! -e "$3" ] && [ ! -L "$3" ]; then printf %s {_NEVER_ASIDE}; exit 0; fi
+[ -e "$1" ] || exit 44
+n=1; free=$2
+while [ -e "$free" ]; do n=$((n + 1)); free=$2-$n; done
+mv -T -- "$1" "$free" && printf %s "$free"
+"""
+
 
 class _WarmingError(Exception):
     """The workload did not get through; what was measured until then is evidence."""
@@ -152,10 +163,10 @@ def apply(work: Work, facts: Json, plan: Plan) -> Json:
     _refuse_while_in_use(facts)
     *before, warm = plan.changes
     aside = before[0].after.removeprefix("at ") if before else None
-    for change in before:
-        with work.change(change):
-            _rename(work, change.where, str(aside))
     try:
+        for change in before:
+            with work.change(change):
+                _rename(work, change.where, str(aside))
         with work.change(warm):
             document = _warmed(work)
     except _WarmingError as failure:
@@ -227,13 +238,13 @@ def _put_back(work: Work, plan: Plan, aside: str | None, why: str) -> str | None
     """Move a half-warm cache away, to the returned name, and give the old one its name back."""
     directory = work.target.cache.directory
     half_warm = f"{directory}.set-aside-{work.run_id}-half-warm"
-    script = f'[ -e "$1" ] || exit 44; {_RENAME}'
     command = Command(
-        ("bash", "-c", script, "move", directory, half_warm),
+        ("bash", "-c", _MAKE_ROOM, "move", directory, half_warm, aside or ""),
         purpose="move the half-warm cache away",
         changes=True,
     )
-    result = work.container.run(command)
+    with work.container.whatever_the_record():
+        result = work.container.run(command)
     if not result.ok and result.returncode != 44:
         raise CommandFailed(
             f"The half-warm cache could not be moved away from {directory}.",
@@ -241,10 +252,13 @@ def _put_back(work: Work, plan: Plan, aside: str | None, why: str) -> str | None
             hint=f"Move it away by hand, then: {plan.changes[0].undo}",
             changed="yes",
         )
+    if result.text == _NEVER_ASIDE:
+        return None
     if aside is not None:
-        _rename(work, aside, directory)
+        with work.container.whatever_the_record():
+            _rename(work, aside, directory)
         work.undone(plan.changes[0], why)
-    return half_warm if result.ok else None
+    return result.text if result.ok else None
 
 
 def _rename(work: Work, old: str, new: str) -> None:

@@ -6,10 +6,8 @@ wheels, no torch. That one with torch comes to life is shown by every test that 
 
 import json
 import os
-import re
 import shutil
 import signal
-import statistics
 import subprocess
 import sys
 import time
@@ -430,25 +428,3 @@ def test_the_same_stand_in_has_the_same_bytes(tmp_path):
     wheels = [stand_in(tmp_path / name, "flashinfer-python") for name in ("one", "two")]
     assert wheels[0].name == "flashinfer_python-1.0+standin-py3-none-any.whl"
     assert wheels[0].read_bytes() == wheels[1].read_bytes()
-
-
-# ------------------------------------------------------------------------------------- with torch
-
-
-@pytest.mark.torch
-def test_the_log_tells_of_the_time_before_and_after_the_break(broken_sandbox):
-    target = load_target(str(broken_sandbox / "sandbox.yaml"))
-    log = Path(target.training.log).read_text()
-    found = [float(m["tok_per_s"]) for m in re.finditer(target.training.throughput_pattern, log)]
-    before, after = found[:-12], found[-12:]
-    assert len(before) >= 4
-    assert statistics.median(after) < 0.6 * statistics.median(before)
-
-
-@pytest.mark.torch
-def test_the_next_sandbox_in_a_folder_reuses_what_took_minutes(broken_sandbox):
-    report = create(broken_sandbox, [], print)
-    how = {step.name: step.how for step in report.steps}
-    assert how["environment"] == how["compile cache"] == "reused"
-    broken = describe(broken_sandbox)["broken_now"]
-    assert broken == {"environment": [], "scripts": [], "compile cache": [], "torch": []}

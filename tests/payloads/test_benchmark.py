@@ -39,7 +39,10 @@ def paced(torch_python, tmp_path_factory):
 def test_measures_the_known_throughput(paced):
     measured = paced.measured
     assert paced.document["errors"] == []
-    assert differences(measured, captured("benchmark")) == []
+    # The captured document is older than the count of cores a bin got and waited for; judges must go on
+    # reading such documents.
+    newer = {".series[0].own_cores", ".series[0].own_wait_cores"}
+    assert set(differences(measured, captured("benchmark"))) == newer
     assert measured["phase"] == "done"
     assert measured["counted_role"] == "drafter"
     # Sleeping takes a little longer than asked, never shorter.

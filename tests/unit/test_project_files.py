@@ -31,7 +31,7 @@ def test_tracked_files_name_no_absolute_path_of_the_machine_they_were_written_on
     listed = subprocess.run(
         ["git", "ls-files", "-z"], cwd=PROJECT, capture_output=True, check=True, text=True
     )
-    home = str(PROJECT.parent) + "/"
+    home = str(PROJECT) + "/"
     for name in filter(None, listed.stdout.split("\0")):
         path = PROJECT / name
         if path.is_file() and path.suffix not in (".png", ".zst"):

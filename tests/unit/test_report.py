@@ -47,7 +47,7 @@ def test_a_recovered_run_says_why_and_how_much(tmp_path):
     page = report_of(folder)
     assert page.text.startswith("Recovered · ")
     percent = f"{NOW / BASELINE:.0%}"
-    said = f"Training runs at {NOW:,.0f} tok/s again, {percent} of the baseline of 1,700 tok/s."
+    said = f"Training runs at {NOW:,.0f} tok/s, {percent} of the baseline of 1,700 tok/s."
     assert said in page.text
     assert "Before 250 tok/s" in page.text
     assert "in the training log, 15% of the baseline" in page.text

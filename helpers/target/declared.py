@@ -1,32 +1,53 @@
-"""A target: one container, how to reach it, and everything declared about it.
+"""What a target declares: one container, how to reach it, and everything expected of it.
 
-Loaded from YAML, checked completely before anything is touched, and frozen. This room knows nothing of
-connections, runs or stages. Paths in a target are paths as the container sees them, except
-``sources.repository`` and ``benchmark.baselines``, which lie on the operator's machine. In a target of kind
-``sandbox``, ``{root}`` stands for the sandbox's folder and ``{python}`` for this Python's version (3.x).
+Plain data, checked completely and frozen. Paths are paths as the container sees them, except
+``sources.repository`` and ``benchmark.baselines``, which lie on the operator's machine. This room knows
+nothing of files, connections, runs or stages.
 """
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 import json
-import sys
+import posixpath
+import re
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import platformdirs
-import yaml
-from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError, model_validator
+from packaging.requirements import InvalidRequirement, Requirement
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    JsonValue,
+    field_validator,
+    model_validator,
+)
 
-from helpers.errors import ParameterError
-
-TARGETS_FOLDER = Path(__file__).resolve().parents[1] / "runbooks" / "targets"
 DEFAULT_SANDBOX_ROOT = (
     Path(platformdirs.user_data_dir("recover-runbooks", appauthor=False)) / "sandbox"
 )
 
-AbsolutePath = Annotated[str, Field(pattern=r"^/")]
+
+def _plain_path(path: str) -> str:
+    """One way to write a path: names are made from it by adding to its end."""
+    plain = posixpath.normpath(path)
+    if not path.startswith("/") or plain in ("/", "//") or not path.isprintable():
+        raise ValueError("must be an absolute path, and not the root folder")
+    if ".." in path.split("/"):
+        raise ValueError("must not contain '..'")
+    return plain
+
+
+def _plain_name(path: str) -> str:
+    if path != posixpath.normpath(path) or path.startswith(("/", "../")) or path in (".", ".."):
+        raise ValueError("must be a plain path inside the repository")
+    return path
+
+
+AbsolutePath = Annotated[str, AfterValidator(_plain_path)]
 
 
 class _Declared(BaseModel):
@@ -69,7 +90,11 @@ class Identity(_Declared):
     marker_file: AbsolutePath = Field(
         description="a file in the container, for instance /etc/machine-id"
     )
-    marker: str = Field(description="the file's exact content, white space at the ends aside")
+    marker: str = Field(
+        min_length=1,
+        pattern=r"\S",
+        description="the file's exact content, white space at the ends aside",
+    )
 
 
 class Environment(_Declared):
@@ -88,12 +113,29 @@ class Environment(_Declared):
         description="an index asked for torch when the machine's own sources lack the build",
     )
 
+    @field_validator("packages")
+    @classmethod
+    def _requirements(cls, packages: tuple[str, ...]) -> tuple[str, ...]:
+        for line in packages:
+            try:
+                Requirement(line)
+            except InvalidRequirement as error:
+                raise ValueError(f"{line!r} is no requirement: {error}") from error
+        return packages
+
+    @field_validator("torch_index")
+    @classmethod
+    def _without_password(cls, index: str | None) -> str | None:
+        if index and "@" in index.partition("://")[2].partition("/")[0]:
+            raise ValueError("holds a password: give it to pip's configuration, never to a target")
+        return index
+
 
 class SourceFile(_Declared):
     """One file of the training repository, and the hashes it must have where they are known."""
 
-    path: str = Field(
-        pattern=r"^[^/].*", description="relative to the repository and to the deploy folder"
+    path: Annotated[str, AfterValidator(_plain_name)] = Field(
+        description="relative to the repository and to the deploy folder"
     )
     sha256: str | None = Field(default=None, pattern=r"^[0-9a-f]{64}$")
     md5: str | None = Field(default=None, pattern=r"^[0-9a-f]{32}$")
@@ -107,6 +149,12 @@ class Sources(_Declared):
     ref: str = "HEAD"
     deploy_to: AbsolutePath
     files: tuple[SourceFile, ...] = Field(min_length=1)
+
+    @model_validator(mode="after")
+    def _once(self) -> Sources:
+        if len({file.path for file in self.files}) != len(self.files):
+            raise ValueError("a file is declared twice")
+        return self
 
 
 class Torch(_Declared):
@@ -176,6 +224,17 @@ class Training(_Declared):
     log: AbsolutePath
     throughput_pattern: str = Field(description="regular expression with a group called tok_per_s")
 
+    @field_validator("throughput_pattern")
+    @classmethod
+    def _has_its_group(cls, pattern: str) -> str:
+        try:
+            groups = re.compile(pattern).groupindex
+        except re.error as error:
+            raise ValueError(f"is no regular expression: {error}") from error
+        if "tok_per_s" not in groups:
+            raise ValueError("has no group (?P<tok_per_s>...)")
+        return pattern
+
 
 class Target(_Declared):
     """Host, container and everything declared about it."""
@@ -192,87 +251,24 @@ class Target(_Declared):
     benchmark: Benchmark
     training: Training
 
+    @model_validator(mode="after")
+    def _apart(self) -> Target:
+        """What one stage renames must not hold what another one needs."""
+        venv, cache = self.environment.venv, self.cache.directory
+        renamed = {"environment.venv": venv, "cache.directory": cache}
+        needed = renamed | {
+            "sources.deploy_to": self.sources.deploy_to,
+            "training.log": self.training.log,
+            "benchmark.baselines": self.benchmark.baselines,
+        }
+        for name, folder in renamed.items():
+            for other, path in needed.items():
+                if other != name and f"{path}/".startswith(f"{folder}/"):
+                    raise ValueError(f"{other} lies in {name}, which is set aside as a whole")
+        return self
+
     @property
     def content_hash(self) -> str:
         """SHA-256 over everything declared: two runs with the same hash had the same target."""
         text = json.dumps(self.model_dump(mode="json"), sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()
-
-
-def target_names() -> list[str]:
-    """Names of the target files in ``runbooks/targets``. **Changes:** nothing."""
-    return sorted(p.stem for p in TARGETS_FOLDER.glob("*.yaml"))
-
-
-def find_target(name: str) -> Path:
-    """The file of a target given by name or by path.
-
-    **Runs on:** operator. **Changes:** nothing.
-
-    Raises:
-        ParameterError: there is no such file; the nearest name is in the hint.
-    """
-    if "/" in name or name.endswith((".yaml", ".yml")):
-        path = Path(name).expanduser().resolve()
-        if path.is_file():
-            return path
-        raise ParameterError(
-            f"There is no target file {path}.", hint="Give the path of a target's YAML file."
-        )
-    path = TARGETS_FOLDER / f"{name}.yaml"
-    if path.is_file():
-        return path
-    near = difflib.get_close_matches(name, target_names(), n=1)
-    hint = f"Did you mean {near[0]}?" if near else f"Known targets: {', '.join(target_names())}."
-    raise ParameterError(f"There is no target called {name!r}.", hint=hint)
-
-
-def load_target(name: str) -> Target:
-    """Load and check a target, given by name or by path.
-
-    **Runs on:** operator. **Changes:** nothing.
-
-    Raises:
-        ParameterError: the file is missing, is not YAML, or declares something wrong; every wrong field
-            is named.
-    """
-    path = find_target(name)
-    hint = f"Correct {path} and start again."
-    try:
-        raw = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise ParameterError(f"{path.name} is not readable YAML: {error}", hint=hint) from error
-    if not isinstance(raw, dict):
-        raise ParameterError(f"{path.name} must be a mapping of fields.", hint=hint)
-    try:
-        return Target.model_validate(_expand(raw, _placeholders(raw)))
-    except ValidationError as error:
-        lines = [f"  {'.'.join(map(str, e['loc']))}: {_complaint(e)}" for e in error.errors()]
-        raise ParameterError(
-            f"{path.name} declares something wrong:\n" + "\n".join(lines), hint=hint
-        ) from error
-
-
-def _complaint(error: Any) -> str:
-    if error["type"] == "extra_forbidden":
-        return "unknown field"
-    return f"{error['msg']} (got {error['input']!r})"
-
-
-def _placeholders(raw: dict[str, Any]) -> dict[str, str]:
-    reach = raw.get("reach")
-    given = reach.get("root") if isinstance(reach, dict) else None
-    root = Path(given).expanduser().resolve() if isinstance(given, str) else DEFAULT_SANDBOX_ROOT
-    return {"{root}": str(root), "{python}": f"{sys.version_info.major}.{sys.version_info.minor}"}
-
-
-def _expand(value: Any, placeholders: dict[str, str]) -> Any:
-    if isinstance(value, str):
-        for placeholder, meaning in placeholders.items():
-            value = value.replace(placeholder, meaning)
-        return value
-    if isinstance(value, list):
-        return [_expand(item, placeholders) for item in value]
-    if isinstance(value, dict):
-        return {key: _expand(item, placeholders) for key, item in value.items()}
-    return value
