@@ -80,7 +80,7 @@ class PctReach(_Declared):
     )
     staging: AbsolutePath = Field(
         default="/var/lib/recover-runbooks",
-        description="folder in the container for jobs and files on their way",
+        description="folder in the container for jobs",
     )
 
 
