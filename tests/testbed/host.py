@@ -242,6 +242,8 @@ def missing_tools() -> list[str]:
         "/usr/bin/python3": "python3",
         "nsenter": "util-linux",
         "unshare": "util-linux",
+        "ip": "iproute2",
+        "pgrep": "procps",
     }
     lacking += [f"{tool} ({package})" for tool, package in needed.items() if not shutil.which(tool)]
     return lacking

@@ -15,6 +15,7 @@ from helpers.reach.quoting import Meant
 from helpers.reach.ssh import Host
 from helpers.reach.ssh_settings import resolve
 from tests.testbed import Bed
+from tests.testbed.host import missing_tools
 from tests.testbed.relay import Relay
 
 RUNNING, STOPPED, UNPRIVILEGED, WITH_BIND_MOUNT = 100, 101, 103, 105
@@ -23,6 +24,8 @@ RUNNING, STOPPED, UNPRIVILEGED, WITH_BIND_MOUNT = 100, 101, 103, 105
 @pytest.fixture(scope="session")
 def bed() -> Iterator[Bed]:
     """Containers 100 (running), 101 (stopped), 103 (unprivileged, running), 105 (bind mount)."""
+    if lacking := missing_tools():
+        pytest.fail(f"The test bed needs {', '.join(lacking)}; .ci/run installs the packages.")
     # Not in pytest's own folder: an unprivileged container's root must get through to its files.
     folder = Path(tempfile.mkdtemp(prefix="bed-", dir="/var/tmp"))
     made = Bed.make(folder)
