@@ -24,7 +24,7 @@ from helpers.errors import ParameterError, WrongTarget
 from helpers.plan import Change
 from helpers.reach.command import CommandResult
 from helpers.reach.container import Container
-from helpers.reach.local import LocalContainer
+from helpers.reach.opening import open_container
 from helpers.record.atomic import write_atomic
 from helpers.record.run_folder import RunFolder
 from helpers.recover.work import Room, Work
@@ -159,9 +159,7 @@ def bind(
             f"The run {folder.asked.run_id} was started for another target, or the target file has changed.",
             hint="Start a new run: leave `run` at None.",
         )
-    container = LocalContainer(
-        f"{declared.name} (a folder of this machine)", _observer(name, folder)
-    )
+    container = open_container(declared, _observer(name, folder))
     work = Work(
         container=container,
         target=declared,

@@ -88,3 +88,10 @@ def pct_container(
 def container(bed, host) -> PctContainer:
     """The running, privileged one."""
     return pct_container(bed, host, RUNNING)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Everything here needs the bed: root, sshd and LXC."""
+    for item in items:
+        if Path(__file__).parent in item.path.parents:
+            item.add_marker(pytest.mark.remote)
