@@ -101,6 +101,51 @@ def _environment_measured(found: Any) -> dict[str, Any]:
     }
 
 
+def _sources_facts(found: Any) -> dict[str, Any]:
+    return {
+        "repository": _at(found, "repository"),
+        "ref": _at(found, "ref"),
+        "commit": _at(found, "commit"),
+        "committed on": _at(found, "author_date"),
+        "uncommitted, not used": _at(found, "dirty_files"),
+    }
+
+
+def _sources_measured(found: Any) -> dict[str, Any]:
+    return {"commit": _at(found, "commit"), "replaced": _at(found, "replaced")}
+
+
+def _warm_cache_measured(found: Any) -> dict[str, Any]:
+    counters = _at(found, "prove", "totals", "counters")
+    return {
+        "found in the cache by the second process": _at(counters, "fxgraph_cache_hit"),
+        "missed by it": _at(counters, "fxgraph_cache_miss"),
+        "graph breaks": _at(counters, "graph_breaks"),
+        "cache (files)": _at(found, "prove", "totals", "cache_after", "files"),
+        "cache (bytes)": _at(found, "prove", "totals", "cache_after", "bytes"),
+    }
+
+
+def _benchmark_facts(found: Any) -> dict[str, Any]:
+    return {
+        "baseline_tok_per_s": _at(found, "expected", "tok_per_s"),
+        "measured on": _at(found, "expected", "recorded_at"),
+        "device": _at(found, "device"),
+        "torch": _at(found, "torch"),
+    }
+
+
+def _benchmark_measured(found: Any) -> dict[str, Any]:
+    return {
+        "as_measured_tok_per_s": _at(found, "tok_per_s"),
+        "window_s": _at(found, "window_s"),
+        "threads": len(_at(found, "threads") or []),
+        "cores taken by other programs": _at(found, "load", "other_cores"),
+        "corrected for them": bool(_at(found, "free_cores")),
+        "compilations in the window": _at(found, "compile", "window", "compilations"),
+    }
+
+
 def _packages(evidence: Evidence, folder: RunFolder) -> View:
     before = _versions(_at(evidence, "facts", "venv", "packages"))
     after = _versions(_at(evidence, "measured", "venv", "packages"))
@@ -159,8 +204,15 @@ def _throughput(evidence: Evidence, folder: RunFolder) -> View:
 _FACTS: dict[str, Callable[[Any], dict[str, Any]]] = {
     "00_preflight": _preflight_facts,
     "10_environment": _environment_facts,
+    "20_sources": _sources_facts,
+    "60_benchmark": _benchmark_facts,
 }
-_MEASURED: dict[str, Callable[[Any], dict[str, Any]]] = {"10_environment": _environment_measured}
+_MEASURED: dict[str, Callable[[Any], dict[str, Any]]] = {
+    "10_environment": _environment_measured,
+    "20_sources": _sources_measured,
+    "40_warm_cache": _warm_cache_measured,
+    "60_benchmark": _benchmark_measured,
+}
 _PICTURES: dict[str, dict[str, Callable[[Evidence, RunFolder], View]]] = {
     "10_environment": {"packages": _packages},
     "20_sources": {"diff": _diff},
