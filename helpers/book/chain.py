@@ -5,6 +5,7 @@ Chain and notebooks share nothing but the run folder. This room must not know wh
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -33,6 +34,7 @@ from helpers.record.run_folder import Outcome, RunFolder, StageRecord, StageStat
 from helpers.target import target_names
 
 CELL_TIMEOUT_S = 3600
+_log = logging.getLogger(__name__)
 _GOES_ON = (StageState.PASSED, StageState.SKIPPED)
 
 
@@ -114,8 +116,18 @@ def run_chain(
             if between:
                 outcome, summary = Outcome.INTERRUPTED, "Interrupted between two stages."
             folder.journal.append("run_ended", outcome=outcome.value, summary=summary)
-            write_report(folder)
+            _report(folder)
     return folder, outcome, summary
+
+
+def _report(folder: RunFolder) -> None:
+    """Write the report; that it cannot be written changes nothing of how the run ended."""
+    try:
+        write_report(folder)
+    except (
+        Exception
+    ):  # whatever a renderer or the disk says; it is said aloud, and can be made again
+        _log.exception("the report could not be written; `recover report` makes it again")
 
 
 def _execute_all(folder: RunFolder, target: str, apply: bool, watch: Watch) -> None:
