@@ -15,6 +15,7 @@ from rich.text import Text
 from helpers.book.chain import StageEvent, run_chain, stages_through
 from helpers.book.live import read_live
 from helpers.book.rooms import STAGES
+from helpers.errors import ParameterError
 from helpers.plan import Plan
 from helpers.record.outcome import EXIT_CODES
 from helpers.record.run_folder import Outcome, RunFolder, StageRecord, StageState
@@ -77,6 +78,7 @@ class StageLines:
         elif event.record is not None:
             self._console.print(_record_line(event.record), soft_wrap=True)
             self._print_findings(event.stage)
+            self._print_changes(event.stage)
             self._stage = ""
 
     def stop(self) -> None:
@@ -90,6 +92,14 @@ class StageLines:
             if not finding.status.good:
                 line = f"    {finding.status.symbol} {finding.name}: {value_text(finding.measured)}"
                 self._console.print(line, markup=False, soft_wrap=True, style="yellow")
+
+    def _print_changes(self, stage: str) -> None:
+        """What was changed, as the approved plan said it."""
+        evidence = (self._folder.evidence(stage) if self._folder else None) or {}
+        if evidence.get("applied"):
+            for change in Plan.model_validate(evidence["plan"]).changes:
+                line = f"    · {change.what}: {change.where}"
+                self._console.print(line, markup=False, soft_wrap=True, style="dim")
 
     def _line(self) -> Text:
         if not self._stage:
@@ -161,7 +171,12 @@ def print_runs(console: Console, runs_root: Path) -> None:
     table = Table("run", "mode", "outcome", box=None)
     for path in sorted(runs_root.glob("*/run.json")):
         folder = RunFolder(path.parent)
-        table.add_row(folder.asked.run_id, folder.asked.mode, _outcome_word(folder))
+        try:
+            asked = folder.asked
+        except ParameterError as error:  # one folder of another version must not hide all others
+            table.add_row(path.parent.name, "?", f"unreadable: {error.what.splitlines()[0]}")
+        else:
+            table.add_row(asked.run_id, asked.mode, _outcome_word(folder))
     console.print(table if table.row_count else f"No runs in {runs_root}.")
 
 
