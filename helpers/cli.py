@@ -93,7 +93,11 @@ def sandbox_create(
     root: RootOption = None,
     fault: Annotated[
         Optional[list[str]],  # noqa: UP045  # as above
-        typer.Option("--fault", help="What to break; may be given several times. Default: all."),
+        typer.Option(
+            "--fault",
+            help="What to break; may be given several times: polluted-venv, hacked-model, cold-cache, "
+            "thread-race, wrong-torch. Default: all, which is the first three.",
+        ),
     ] = None,
 ) -> None:
     """Make a healthy training environment, measure its baseline, then break it."""
@@ -111,11 +115,14 @@ def sandbox_destroy(root: RootOption = None) -> None:
 
 
 @sandbox_app.command("show")
-def sandbox_show(root: RootOption = None) -> None:
-    """Say where the sandbox is and what was broken in it."""
+def sandbox_show(
+    root: RootOption = None,
+    as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
+) -> None:
+    """Say where the sandbox is, what was broken in it, and what is broken now."""
     from helpers import cli_output
 
-    cli_output.show_sandbox(console, root)
+    cli_output.show_sandbox(console, root, as_json=as_json)
 
 
 def _chain(target: str, mode: str, *, approved: bool, through: str | None) -> None:

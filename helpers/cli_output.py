@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import shlex
+import shutil
+import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -133,9 +137,40 @@ def run(console: Console, target: str, mode: str, *, approved: bool, through: st
     colour = _COLOURS.get(outcome, "yellow")
     console.print(f"\n[bold {colour}]{outcome.value.upper()}[/]  {why}", soft_wrap=True)
     console.print(f"report  {folder.path / 'report.html'}", soft_wrap=True)
-    if outcome is Outcome.NEEDS_APPROVAL:
-        console.print(f"next    recover run {target} --yes   (or step through it in JupyterLab)")
+    following = _next_step(folder, outcome, target)
+    if following:
+        console.print(f"next    {following}", soft_wrap=True, markup=False)
     return EXIT_CODES[outcome]
+
+
+def program() -> str:
+    """How this program was started, as it can be typed again from the same folder."""
+    started = Path(sys.argv[0])
+    if started.name != "recover":
+        return "recover"
+    on_path = shutil.which("recover")
+    if on_path and started.exists() and started.samefile(on_path):
+        return "recover"
+    path = started.absolute()
+    short = path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
+    return shlex.quote(str(short))
+
+
+def _next_step(folder: RunFolder, outcome: Outcome, target: str) -> str:
+    """What the operator does now; empty when there is nothing left to do."""
+    again = f"{program()} run {shlex.quote(target)} --yes"
+    if outcome is Outcome.RECOVERED:
+        return ""
+    if outcome is Outcome.PLANNED:
+        waiting = [r for r in folder.stage_records() if r.state is StageState.NEEDS_APPROVAL]
+        return f"{again}   (makes the changes above)" if waiting else again
+    if outcome is Outcome.NEEDS_APPROVAL:
+        return f"{again}   (or step through it in JupyterLab)"
+    if outcome is Outcome.INTERRUPTED:
+        return f"{again}   (begins again; what is already in order is left alone)"
+    errors = (folder.evidence(stage) or {} for stage in folder.asked.stages)
+    hint = next((e["error"]["hint"] for e in errors if e.get("error")), "Read the report.")
+    return f"{hint} Then: {again}"
 
 
 def print_plans(console: Console, folder: RunFolder) -> None:
@@ -161,8 +196,12 @@ def print_run(console: Console, folder: RunFolder) -> None:
     console.print(f"[bold]{folder.asked.run_id}[/]  {word}")
     for record in folder.stage_records():
         console.print(_record_line(record), soft_wrap=True)
-    for problem in folder.journal.problems():
+    problems = folder.journal.problems()
+    for problem in problems:
         console.print(f"! journal: {problem}", style="red", markup=False)
+    if not problems:
+        count = sum(1 for _ in folder.journal.events())
+        console.print(f"journal whole: each of its {count} lines follows from the line before it")
     console.print(f"record  {folder.path}", soft_wrap=True)
 
 
@@ -205,7 +244,9 @@ def create_sandbox(console: Console, root: Path | None, faults: Sequence[str]) -
         place, faults, lambda text: console.print(f"  {text}", markup=False, soft_wrap=True)
     )
     broken = ", ".join(made.faults) or "nothing"
-    console.print(f"broken: {broken}; next: recover run {made.target} --yes", soft_wrap=True)
+    console.print(f"broken: {broken}", soft_wrap=True)
+    following = f"{program()} run {shlex.quote(str(made.target))} --yes"
+    console.print(f"next    {following}", soft_wrap=True, markup=False)
 
 
 def destroy_sandbox(console: Console, root: Path | None) -> None:
@@ -217,10 +258,24 @@ def destroy_sandbox(console: Console, root: Path | None) -> None:
     console.print(f"removed {place}", soft_wrap=True)
 
 
-def show_sandbox(console: Console, root: Path | None) -> None:
-    """What the sandbox is."""
-    import json
-
+def show_sandbox(console: Console, root: Path | None, *, as_json: bool) -> None:
+    """What the sandbox is, and what is broken in it now."""
     from helpers.sandbox.create import describe
 
-    console.print_json(json.dumps(describe((root or DEFAULT_SANDBOX_ROOT).resolve())))
+    found = describe((root or DEFAULT_SANDBOX_ROOT).resolve())
+    if as_json:
+        console.print_json(json.dumps(found))
+        return
+    table = Table(show_header=False, box=None)
+    for name in ("root", "target", "state", "made_at"):
+        table.add_row(name.replace("_", " "), str(found[name]))
+    table.add_row("broken on purpose", _listed(found["faults"]) or "nothing")
+    broken_now = found["broken_now"]
+    if isinstance(broken_now, dict):
+        for name, said in broken_now.items():
+            table.add_row(f"{name} now", _listed(said) or "as declared")
+    console.print(table, soft_wrap=True)
+
+
+def _listed(values: object) -> str:
+    return "; ".join(map(str, values)) if isinstance(values, list) else str(values or "")

@@ -26,6 +26,17 @@ Json = dict[str, JsonValue]
 ChangeEvent = Callable[[str, Change, str | None], None]
 
 
+@dataclass
+class Made:
+    """A change while it is made.
+
+    Attributes:
+        after: how it is afterwards, as the plan said; set it to what applying has told.
+    """
+
+    after: str
+
+
 @dataclass(frozen=True)
 class Work:
     """One stage's surroundings.
@@ -49,15 +60,19 @@ class Work:
     on_change: ChangeEvent
 
     @contextmanager
-    def change(self, change: Change) -> Iterator[None]:
-        """Record a change around the code that makes it: begun before, done or failed after."""
+    def change(self, change: Change) -> Iterator[Made]:
+        """Record a change around the code that makes it: begun before, done or failed after.
+
+        What only applying tells is said through the ``Made`` inside, and recorded in the plan's place.
+        """
         self.on_change("begins", change, None)
+        made = Made(change.after)
         try:
-            yield
+            yield made
         except BaseException as error:
             self.on_change("failed", change, str(error))
             raise
-        self.on_change("done", change, None)
+        self.on_change("done", change.model_copy(update={"after": made.after}), None)
 
     def undone(self, change: Change, why: str) -> None:
         """Record that a change was taken back by the stage itself."""
