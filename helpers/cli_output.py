@@ -21,21 +21,20 @@ from helpers.book.live import read_live
 from helpers.book.rooms import STAGES
 from helpers.errors import ParameterError
 from helpers.plan import Plan
+from helpers.record.headline import STATE_MARKS
 from helpers.record.outcome import EXIT_CODES
 from helpers.record.run_folder import Outcome, RunFolder, StageRecord, StageState
 from helpers.record.wording import value_text
 from helpers.target import DEFAULT_SANDBOX_ROOT
 from helpers.verdict import Check
 
-_SYMBOLS = {
-    StageState.PASSED: ("✓", "green"),
-    StageState.FAILED: ("✗", "red"),
-    StageState.UNKNOWN: ("?", "yellow"),
-    StageState.SKIPPED: ("·", "dim"),
-    StageState.NEEDS_APPROVAL: ("!", "yellow"),
-    StageState.INTERRUPTED: ("■", "yellow"),
-    StageState.PENDING: ("·", "dim"),
-    StageState.RUNNING: ("…", "cyan"),
+_TONES = {
+    "good": "green",
+    "bad": "red",
+    "open": "yellow",
+    "warn": "yellow",
+    "note": "cyan",
+    "quiet": "dim",
 }
 _COLOURS = {Outcome.RECOVERED: "green", Outcome.PLANNED: "green", Outcome.FAILED: "red"}
 _PLAIN_EVERY_S = 10.0
@@ -228,10 +227,10 @@ def _outcome_word(folder: RunFolder) -> str:
 
 
 def _record_line(record: StageRecord) -> Text:
-    symbol, colour = _SYMBOLS[record.state]
+    symbol, tone = STATE_MARKS[record.state]
     seconds = f"{record.elapsed_s:6.1f} s" if record.elapsed_s is not None else " " * 8
     line = f"{symbol} {record.name:<16} {record.state.value:<15} {seconds}  {record.summary}"
-    return Text(line, style=colour)
+    return Text(line, style=_TONES[tone])
 
 
 def create_sandbox(console: Console, root: Path | None, faults: Sequence[str]) -> None:
