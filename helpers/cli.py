@@ -82,6 +82,31 @@ def report(run: RunArgument = "latest") -> None:
     console.print(str(write_report(RunFolder.open(runs_root(), run))))
 
 
+@app.command()
+def verify(
+    run: RunArgument = "latest",
+    allowed_signers: Annotated[
+        Optional[Path],  # noqa: UP045  # as above
+        typer.Option("--allowed-signers", help="An ssh allowed_signers file: who may have signed."),
+    ] = None,
+) -> None:
+    """Compare a run's folder with its seal. Exit code 0 = as it was sealed, 1 = not."""
+    from helpers import cli_record
+
+    raise typer.Exit(cli_record.verify(console, run, allowed_signers))
+
+
+@app.command()
+def archive(
+    run: RunArgument = "latest",
+    to: Annotated[Path, typer.Option("--to", help="A file or a folder.")] = Path(),
+) -> None:
+    """Write a run's folder into one .tar.zst; the same folder always gives the same bytes."""
+    from helpers import cli_record
+
+    cli_record.archive(console, run, to)
+
+
 RootOption = Annotated[
     Optional[Path],  # noqa: UP045  # as above
     typer.Option("--root", help="The sandbox's folder; the default is in your user data folder."),

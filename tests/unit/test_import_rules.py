@@ -19,7 +19,8 @@ MAY = {
     "recover": {"reach", "verdict", "target", "plan", "errors"},
     "book": {"errors", "verdict", "plan", "target", "reach", "record", "judge", "recover"},
     "sandbox": {"errors", "target", "verdict", "plan", "reach", "judge", "recover"},
-    "cli": {"errors", "plan", "target", "book", "record", "sandbox", "cli_output"},
+    "cli": {"errors", "plan", "target", "book", "record", "sandbox", "cli_output", "cli_record"},
+    "cli_record": {"book", "record"},
     "cli_output": {"errors", "plan", "target", "verdict", "book", "record", "sandbox"},
     "": {"book"},
 }
