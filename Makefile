@@ -15,7 +15,7 @@ demo: $(VENV)/.installed
 
 # Two at a time: much of the time a test waits for a kernel, a compiler or a deadline.
 test: $(VENV)/.installed-test lint
-	$(BIN)/python -m pytest --numprocesses 2 --dist loadgroup
+	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile
 
 # The way to a container behind a Proxmox host, on a test bed of its own: needs root, openssh-server and lxc.
 test-remote: $(VENV)/.installed-test

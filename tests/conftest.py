@@ -20,15 +20,6 @@ from helpers.reach.payload import run_payload
 from helpers.target import load_target
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items) -> None:
-    """Keep a file's tests on one worker, where its fixtures are, and all that use the one broken sandbox."""
-    sharing = {item.path for item in items if "broken_sandbox" in item.fixturenames}
-    for item in items:
-        group = "broken sandbox" if item.path in sharing else str(item.path)
-        item.add_marker(pytest.mark.xdist_group(group))
-
-
 @pytest.fixture(scope="session")
 def torch_python(tmp_path_factory) -> Path:
     """A Python with the sandbox's declared packages, the same for all workers."""

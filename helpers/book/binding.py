@@ -26,6 +26,7 @@ from helpers.reach.command import CommandResult
 from helpers.reach.container import Container
 from helpers.reach.opening import open_container
 from helpers.record.atomic import write_atomic
+from helpers.record.redact import redactor
 from helpers.record.run_folder import RunFolder
 from helpers.recover.work import Room, Work
 from helpers.target import Target, find_target, load_target
@@ -243,9 +244,11 @@ def _observer(stage: str, folder: RunFolder) -> Callable[[CommandResult], None]:
     def observe(result: CommandResult) -> None:
         logs = folder.path / "logs" / stage
         logs.mkdir(exist_ok=True)
-        slug = re.sub(r"[^a-z0-9]+", "-", result.command.purpose.lower())[:40].strip("-")
+        purpose = redactor().text(result.command.purpose).lower()
+        slug = re.sub(r"[^a-z0-9]+", "-", purpose)[:40].strip("-")
         path = logs / f"{len(list(logs.iterdir())):03d}-{slug}.log"
-        path.write_bytes(b"--- stdout\n" + result.stdout + b"\n--- stderr\n" + result.stderr)
+        whole = b"--- stdout\n" + result.stdout + b"\n--- stderr\n" + result.stderr
+        path.write_bytes(redactor().clean(whole))
         folder.journal.append(
             "command",
             stage=stage,

@@ -5,7 +5,9 @@ The tests build on each other in the order they are written: one broken sandbox 
 
 import json
 import os
+import re
 import signal
+import statistics
 import subprocess
 import sys
 import time
@@ -18,6 +20,8 @@ import yaml
 
 from helpers.record.run_folder import Outcome, RunFolder, StageState
 from helpers.record.seal import verify
+from helpers.sandbox.create import create, describe
+from helpers.target import load_target
 from tests.integration.conftest import tree_hashes
 
 pytestmark = pytest.mark.torch
@@ -48,6 +52,15 @@ def latest(runs) -> RunFolder:
 
 def states(folder):
     return {r.name: r.state for r in folder.stage_records()}
+
+
+def test_the_log_tells_of_the_time_before_and_after_the_break(broken_sandbox):
+    target = load_target(str(broken_sandbox / "sandbox.yaml"))
+    log = Path(target.training.log).read_text()
+    found = [float(m["tok_per_s"]) for m in re.finditer(target.training.throughput_pattern, log)]
+    before, after = found[:-12], found[-12:]
+    assert len(before) >= 4
+    assert statistics.median(after) < 0.6 * statistics.median(before)
 
 
 def test_a_plan_shows_every_change_and_makes_none(environ, target, broken_sandbox, runs):
@@ -178,6 +191,14 @@ def test_ctrl_c_leaves_an_interrupted_run_and_no_process(environ, target, runs):
     assert latest(runs).outcome is Outcome.INTERRUPTED
     _, alive = psutil.wait_procs(family, timeout=5)
     assert alive == []
+
+
+def test_the_next_sandbox_in_a_folder_reuses_what_took_minutes(broken_sandbox):
+    report = create(broken_sandbox, [], print)
+    how = {step.name: step.how for step in report.steps}
+    assert how["environment"] == how["compile cache"] == "reused"
+    broken = describe(broken_sandbox)["broken_now"]
+    assert broken == {"environment": [], "scripts": [], "compile cache": [], "torch": []}
 
 
 def kernel_that_measures(running, runs, before):
