@@ -48,7 +48,8 @@ def environment(target: Target) -> dict[str, str]:
 
 def roles_hash(target: Target) -> str:
     """SHA-256 of roles, devices, shapes and torch threads. **Changes:** nothing."""
-    declared = target.workload.model_dump(mode="json", exclude={"file"})
+    # What is expected of a run is no part of what is run.
+    declared = target.workload.model_dump(mode="json", exclude={"file", "expected_graph_breaks"})
     return hashlib.sha256(json.dumps(declared, sort_keys=True).encode()).hexdigest()
 
 
