@@ -22,7 +22,7 @@ from helpers.target.declared import DEFAULT_SANDBOX_ROOT, Target
 class _EachKeyOnce(yaml.SafeLoader):
     """YAML's safe loader; where a key stands twice in a mapping, it does not take the last one."""
 
-    def compose_mapping_node(self, anchor: str | None) -> yaml.MappingNode:
+    def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
         node = super().compose_mapping_node(anchor)
         seen = set()
         for key, _ in node.value:

@@ -8,7 +8,6 @@ import yaml
 from helpers.errors import ParameterError
 from helpers.target import TARGETS_FOLDER, load_target
 
-
 ROLE = {"name": "drafter", "devices": ["cpu"], "shapes": [{"batch": 2}]}
 
 
