@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from helpers.book import panel, pictures
+from helpers.book.alone import alone
 from helpers.book.approval import offer_approval
 from helpers.book.binding import Binding
 from helpers.book.keeping import ActionFailure, Keeping
@@ -111,7 +112,7 @@ class Stage:
             )
         if self._binding.planning:
             return panel.note_view("This is a plan: nothing is measured or changed.")
-        with self._keeping.phase("act"):
+        with self._keeping.phase("act"), alone(self._binding):
             self._binding.refuse_wrong_target()
             plan = self._unchanged_plan()
             # What an earlier attempt measured says nothing about this one.

@@ -202,10 +202,7 @@ class Workload(_Declared):
         default=1, ge=1, description="torch.set_num_threads in the container"
     )
     expected_graph_breaks: int = Field(
-        default=0,
-        ge=0,
-        description="as many graph breaks as the first steps of a role on a device with a shape "
-        "have when training is healthy",
+        default=0, ge=0, description="of one role, device and shape when training is healthy"
     )
 
     @model_validator(mode="after")
