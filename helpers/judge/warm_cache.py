@@ -196,7 +196,7 @@ def _nothing_written(proof: Mapping[str, Any]) -> Check:
         meaning={
             Status.PASS: "",
             Status.UNKNOWN: "The cache was not measured before and after the proof.",
-            Status.DRIFT: "The proving process added files to the cache: it was not complete.",
+            Status.DRIFT: "The proving process wrote files that the cache lacks: it is not complete.",
         }[status],
     )
 
