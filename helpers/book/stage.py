@@ -98,6 +98,8 @@ class Stage:
     def act(self) -> View:
         """Make the planned changes when they are approved, then measure.
 
+        Nobody else acts on the container meanwhile: the stage holds its lock, or its chain does.
+
         **Runs on:** container. **Changes:** what the plan says, and only when approved; a plan that has
         changed since it was shown asks again.
         """
