@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,15 @@ from filelock import FileLock
 from helpers.reach.local import LocalContainer
 from helpers.reach.payload import run_payload
 from helpers.target import load_target
+
+
+@pytest.fixture(scope="session", autouse=True)
+def state_folder(tmp_path_factory) -> Iterator[Path]:
+    """Locks of the tests' containers are kept apart from the operator's own."""
+    folder = tmp_path_factory.mktemp("state")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_STATE_HOME", str(folder))
+        yield folder
 
 
 @pytest.fixture(scope="session")

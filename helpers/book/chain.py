@@ -10,10 +10,9 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
-from filelock import FileLock, Timeout
-
+from helpers.book.alone import HELD_VARIABLE, name_run, whole_run
 from helpers.book.binding import (
     BATCH_VARIABLE,
     RUNBOOKS,
@@ -32,7 +31,8 @@ from helpers.record.outcome import outcome_of
 from helpers.record.report import write_report
 from helpers.record.run_folder import Outcome, RunFolder, StageRecord, StageState
 from helpers.record.seal import seal
-from helpers.target import target_names
+from helpers.recover.container_lock import Held
+from helpers.target import load_target, target_names
 
 CELL_TIMEOUT_S = 3600
 _log = logging.getLogger(__name__)
@@ -95,15 +95,17 @@ def run_chain(
 
     Raises:
         ParameterError: something asked for is wrong; nothing was touched.
-        PreconditionFailed: another run holds this target.
+        PreconditionFailed: another run holds the container.
     """
     question = asked(target, tuple(stages), mode=mode, approved=approved)
     if target not in target_names():  # a path: notebooks run in another folder than this process
         target = question["target_file"]
     for stage in stages:
         check_parameters(_source(stage), parameters_of(stage, target, Path(), apply=approved))
-    with _only_run(question["target_name"]), signals_interrupt():
+    with _only_run(question) as held, signals_interrupt():
         folder = RunFolder.create(runs_root(), question)
+        if held is not None:
+            name_run(held, folder)
         on_start(folder)
         between = False
         try:
@@ -157,7 +159,11 @@ def _execute_all(folder: RunFolder, target: str, apply: bool, watch: Watch) -> N
             on_progress=_placed(stage, watch),
             spill_folder=folder.path / "logs" / stage,
             cell_timeout_s=CELL_TIMEOUT_S,
-            kernel_env={BATCH_VARIABLE: "1", RUNS_VARIABLE: str(folder.path.parent)},
+            kernel_env={
+                BATCH_VARIABLE: "1",
+                RUNS_VARIABLE: str(folder.path.parent),
+                HELD_VARIABLE: "" if planning else folder.asked.run_id,
+            },
             prestart_next=index + 1 < len(stages),
         )
         record = _settle(folder, stage, execution)
@@ -219,25 +225,17 @@ def _source(stage: str) -> Path:
 
 
 @contextmanager
-def _only_run(target_name: str) -> Iterator[None]:
-    """One run at a time on a target."""
-    locks = runs_root() / ".locks"
+def _only_run(question: dict[str, Any]) -> Iterator[Held | None]:
+    """One run at a time on a container; a plan touches nothing and shuts nobody out."""
     try:
-        locks.mkdir(parents=True, exist_ok=True)
+        runs_root().mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise PreconditionFailed(
             f"Runs cannot be kept in {runs_root()}: {error}.",
             hint="Make that folder writable, or name another one in RECOVER_RUNS.",
         ) from error
-    lock = FileLock(locks / f"{target_name}.lock")
-    try:
-        lock.acquire(timeout=0)
-    except Timeout as error:
-        raise PreconditionFailed(
-            f"Another run on {target_name} is going on (lock {lock.lock_file}).",
-            hint="Wait for it, or stop it; `recover status` shows it.",
-        ) from error
-    try:
-        yield
-    finally:
-        lock.release()
+    if question["mode"] == "plan":
+        yield None
+        return
+    with whole_run(load_target(question["target_file"])) as held:
+        yield held

@@ -10,12 +10,14 @@ import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
 from helpers.book.binding import Binding
 from helpers.book.progress import Progress
 from helpers.errors import (
+    Changed,
     CommandTimedOut,
     NeedsApproval,
     OutcomeUnknown,
@@ -28,6 +30,17 @@ from helpers.verdict import Status, Verdict
 
 # After these nobody knows what happened: the stage is unknown, not failed.
 _UNKNOWN = (OutcomeUnknown, CommandTimedOut, PayloadError)
+
+
+@dataclass
+class Phase:
+    """A phase that goes on.
+
+    Attributes:
+        ends_as: the stage's state when the phase raises; None = as the error says.
+    """
+
+    ends_as: StageState | None = None
 
 
 class Keeping:
@@ -51,15 +64,16 @@ class Keeping:
         self._begin()
 
     @contextmanager
-    def phase(self, phase: str) -> Iterator[None]:
+    def phase(self, phase: str) -> Iterator[Phase]:
         """Keep the record true whatever happens inside."""
         if not self._open:
             self._begin()
+        going_on = Phase()
         try:
             with self._live.phase(phase):
-                yield
+                yield going_on
         except BaseException as error:
-            self._fail(_state_after(error), phase, error)
+            self._fail(going_on.ends_as or state_after(error), phase, error)
             raise
 
     def end(self, state: StageState, summary: str) -> None:
@@ -106,7 +120,8 @@ class Keeping:
         self.end(state, what if known else f"{type(error).__name__}: {what}")
 
 
-def _state_after(error: BaseException) -> StageState:
+def state_after(error: BaseException) -> StageState:
+    """What is known of a stage that an error has ended. **Changes:** nothing."""
     if isinstance(error, NeedsApproval):
         return StageState.NEEDS_APPROVAL
     if isinstance(error, VerificationFailed):
@@ -115,3 +130,30 @@ def _state_after(error: BaseException) -> StageState:
     if isinstance(error, _UNKNOWN):
         return StageState.UNKNOWN
     return StageState.INTERRUPTED if isinstance(error, KeyboardInterrupt) else StageState.FAILED
+
+
+@dataclass(frozen=True)
+class ActionFailure:
+    """How an action ended that did not come to its end."""
+
+    state: StageState
+    said: str
+    changed: Changed
+
+    @classmethod
+    def of(cls, error: BaseException, *, changing: bool) -> ActionFailure:
+        """What an error says of the action that it ended.
+
+        Args:
+            error: whatever was raised.
+            changing: whether the action was to change anything.
+        """
+        state = state_after(error)
+        said = {
+            StageState.UNKNOWN: "It is not known how the action ended",
+            StageState.INTERRUPTED: "The action was interrupted",
+        }.get(state, "The action failed")
+        if not changing:
+            return cls(state, f"{said}; it was to change nothing.", "no")
+        changed = error.changed if isinstance(error, RunbookError) else "unknown"
+        return cls(state, f"{said}; what it left behind is in the journal.", changed)

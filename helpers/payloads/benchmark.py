@@ -18,14 +18,16 @@ Parameters (JSON):
   which the window's counters tell (default 60)
 - ``counted_role``: whose tokens are the throughput (default: the last role)
 
-**Changes:** the compile cache where it is not warm, and whatever the workload itself writes.
+**Changes:** whatever the workload itself writes.  The compile cache stays as it is: torch works in a
+private copy of it (see ``cache_copy``), where it is named by ``TORCHINDUCTOR_CACHE_DIR``.
 
 ``measured``; what was not reached stays null.  A thread that raises ends the measurement at once:
 its ``error`` is set, ``errors`` has the traceback under ``threads[i]``, ``tok_per_s`` is null, exit
 code 0. ::
 
     {torch: {version, git_version, cuda, hip}, environment: {}, cpu_model,
-     files: {name: sha256|null}, devices: {device: name}, counted_role,
+     cache_copy: {files, bytes, copied_s}|null, devices: {device: name}, counted_role,
+     files: {path relative to the workload's folder: sha256|null} every one that was loaded from it,
      phase: import|first_steps|warm_up|window|done: how far it came,
      threads: [{role, device, index: among the role's, build_s, first_steps_s,
                 warm_up_steps: discarded,
@@ -51,7 +53,7 @@ with that part of its tokens.  At most 2000 entries in a thread's ``steps``: bey
 are joined (``steps`` > 1, ``duration_s`` their mean, ``tokens`` their sum).
 
 Sent along with it: ``protocol``, ``torch_facts``, ``workload_steps``, ``training_threads``,
-``cpu_use``, ``throughput``.
+``cache_copy``, ``folders``, ``cpu_use``, ``throughput``.
 """
 
 from __future__ import annotations
@@ -61,6 +63,7 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
+import cache_copy
 import cpu_use
 import throughput
 import torch_facts
@@ -99,10 +102,8 @@ def measure(params: dict[str, Any], reporter: Reporter) -> None:
     if counted not in names:
         raise ParamsRefused(f"counted_role {counted!r} is not one of the roles {', '.join(names)}")
     cpu_model = cpu_use.cpu_model()
-    measured.update(
-        phase="import", cpu_model=cpu_model, files=workload_steps.hashes(params["workload"])
-    )
-    measured.update(counted_role=counted, environment=torch_facts.environment())
+    measured.update(phase="import", cpu_model=cpu_model, files=None, counted_role=counted)
+    measured.update(cache_copy=cache_copy.use_copy(reporter), environment=torch_facts.environment())
     measured.update(dict.fromkeys(NOT_YET))
     reporter.progress(phase="import")
     import torch
@@ -123,6 +124,7 @@ def measure(params: dict[str, Any], reporter: Reporter) -> None:
         reporter.progress(phase="thread_failed")
     finally:
         _stop(workers, reporter)
+        measured["files"] = workload_steps.loaded_files(params["workload"])
         measured.setdefault("compile", {"before": counters.read(), "window": None})
         measured["compile"]["reasons"] = counters.reasons()
         measured["memory"] = torch_facts.memory(torch, devices)

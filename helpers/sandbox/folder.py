@@ -27,6 +27,7 @@ from filelock import FileLock, Timeout
 from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
 
 from helpers.errors import ParameterError, PreconditionFailed
+from helpers.recover.container_lock import hold, sandbox_key
 
 MADE_BY = "recover sandbox"
 _NOTE = "sandbox.json"
@@ -153,11 +154,14 @@ class SandboxFolder:
         **Runs on:** operator. **Changes:** makes the folder and a lock file in it.
 
         Raises:
-            PreconditionFailed: another process is at it.
+            PreconditionFailed: another process is at it, or a run recovers what is in it.
         """
         self.root.mkdir(parents=True, exist_ok=True)
         try:
-            with FileLock(self.root / _LOCK, timeout=0):
+            with (
+                FileLock(self.root / _LOCK, timeout=0),
+                hold(sandbox_key(self.root), name=f"The sandbox in {self.root}", run_id=None),
+            ):
                 yield
         except Timeout as error:
             raise PreconditionFailed(

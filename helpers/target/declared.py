@@ -11,6 +11,8 @@ import hashlib
 import json
 import posixpath
 import re
+from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -47,7 +49,20 @@ def _plain_name(path: str) -> str:
     return path
 
 
+def _below_root_or_home(path: str) -> str:
+    """A relative path would mean another folder wherever the command is started."""
+    if path.startswith("~/"):
+        return f"~{_plain_path(path.removeprefix('~'))}"
+    return _plain_path(path)
+
+
 AbsolutePath = Annotated[str, AfterValidator(_plain_path)]
+
+
+def _refuse_twice(what: str, names: Iterable[str]) -> None:
+    twice = [name for name, count in Counter(names).items() if count > 1]
+    if twice:
+        raise ValueError(f"{what} {twice[0]!r} is declared twice")
 
 
 class _Declared(BaseModel):
@@ -60,7 +75,9 @@ class SandboxReach(_Declared):
     """The container is a folder of this machine."""
 
     kind: Literal["sandbox"]
-    root: str = Field(default=str(DEFAULT_SANDBOX_ROOT), description="the sandbox's folder")
+    root: Annotated[str, AfterValidator(_below_root_or_home)] = Field(
+        default=str(DEFAULT_SANDBOX_ROOT), description="the sandbox's folder, absolute or below ~/"
+    )
 
 
 class PctReach(_Declared):
@@ -152,8 +169,7 @@ class Sources(_Declared):
 
     @model_validator(mode="after")
     def _once(self) -> Sources:
-        if len({file.path for file in self.files}) != len(self.files):
-            raise ValueError("a file is declared twice")
+        _refuse_twice("files: the path", (file.path for file in self.files))
         return self
 
 
@@ -172,7 +188,7 @@ class Torch(_Declared):
 class Role(_Declared):
     """A kind of thread in training: one thread for each entry of ``devices``."""
 
-    name: str
+    name: str = Field(min_length=1)
     devices: tuple[str, ...] = Field(min_length=1)
     shapes: tuple[dict[str, JsonValue], ...] = Field(min_length=1)
 
@@ -185,6 +201,14 @@ class Workload(_Declared):
     torch_threads: int = Field(
         default=1, ge=1, description="torch.set_num_threads in the container"
     )
+    expected_graph_breaks: int = Field(
+        default=0, ge=0, description="of one role, device and shape when training is healthy"
+    )
+
+    @model_validator(mode="after")
+    def _once(self) -> Workload:
+        _refuse_twice("roles: the name", (role.name for role in self.roles))
+        return self
 
 
 class Cache(_Declared):

@@ -91,7 +91,7 @@ def test_what_a_baseline_is_keyed_by(paced):
     measured = paced.measured
     assert measured["torch"]["version"]
     assert measured["devices"] == {"cpu": measured["cpu_model"]}
-    assert set(measured["files"]) == {"workload.py", "dflash_model.py"}
+    assert set(measured["files"]) == {"workload.py"}
     assert measured["memory"]["peak_rss_bytes"] > 50_000_000
 
 
