@@ -59,6 +59,19 @@ def plan(target: TargetArgument, through: ThroughOption = None) -> None:
     _chain(target, "plan", approved=False, through=through)
 
 
+@app.command(epilog=_EXITS)
+def resume(
+    run: Annotated[
+        str, typer.Argument(help="A run id or a run folder. Default: the latest not at its end.")
+    ] = "",
+    yes: Annotated[bool, typer.Option("--yes", help="Approve every plan as it is shown.")] = False,
+) -> None:
+    """Go on with a run: keep what still holds, wait for what still works, do the rest again."""
+    from helpers import cli_output
+
+    raise typer.Exit(cli_output.resume(console, run or None, approved=yes))
+
+
 @app.command()
 def status(run: RunArgument = "") -> None:
     """Say what is known of a run; without one, list the runs."""

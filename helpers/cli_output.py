@@ -14,6 +14,7 @@ from rich.text import Text
 
 from helpers.book.chain import StageEvent, run_chain, stages_through
 from helpers.book.live import read_live
+from helpers.book.resume import resume_chain
 from helpers.book.rooms import STAGES
 from helpers.errors import ParameterError
 from helpers.plan import Plan
@@ -75,6 +76,10 @@ class StageLines:
         elif event.kind == "at" and event.progress is not None:
             self._place = event.progress.label
             self._print_now_and_then()
+        elif event.kind == "reused" and event.record is not None:
+            self._console.print(f"✓ {event.stage:<16} still holds: not run again", style="green")
+        elif event.kind == "again":
+            self._console.print(f"  {event.stage:<16} again: {event.why}", soft_wrap=True)
         elif event.record is not None:
             self._console.print(_record_line(event.record), soft_wrap=True)
             self._print_findings(event.stage)
@@ -128,13 +133,32 @@ def run(console: Console, target: str, mode: str, *, approved: bool, through: st
         )
     finally:
         lines.stop()
-    if mode == "plan" or outcome is Outcome.NEEDS_APPROVAL:
+    return _ended(console, folder, outcome, why)
+
+
+def resume(console: Console, run: str | None, *, approved: bool) -> int:
+    """Go on with a run and print it. Returns the exit code."""
+    lines = StageLines(console)
+    try:
+        folder, outcome, why = resume_chain(
+            run, approved=approved, on_start=lines.start, watch=lines.watch
+        )
+    finally:
+        lines.stop()
+    return _ended(console, folder, outcome, why)
+
+
+def _ended(console: Console, folder: RunFolder, outcome: Outcome, why: str) -> int:
+    if folder.asked.mode == "plan" or outcome is Outcome.NEEDS_APPROVAL:
         print_plans(console, folder)
     colour = _COLOURS.get(outcome, "yellow")
     console.print(f"\n[bold {colour}]{outcome.value.upper()}[/]  {why}", soft_wrap=True)
     console.print(f"report  {folder.path / 'report.html'}", soft_wrap=True)
     if outcome is Outcome.NEEDS_APPROVAL:
-        console.print(f"next    recover run {target} --yes   (or step through it in JupyterLab)")
+        console.print(
+            f"next    recover resume {folder.asked.run_id} --yes   (or step through it in JupyterLab)",
+            soft_wrap=True,
+        )
     return EXIT_CODES[outcome]
 
 

@@ -40,12 +40,17 @@ _GOES_ON = (StageState.PASSED, StageState.SKIPPED)
 
 @dataclass(frozen=True)
 class StageEvent:
-    """What the chain tells whoever watches: a stage begins, is somewhere, or has ended."""
+    """What the chain tells whoever watches: a stage begins, is somewhere, or has ended.
 
-    kind: Literal["begins", "at", "ended"]
+    When a run is resumed also: what a stage did before still counts ("reused"), or why it does not
+    ("again").
+    """
+
+    kind: Literal["begins", "at", "ended", "reused", "again"]
     stage: str
     progress: Progress | None = None
     record: StageRecord | None = None
+    why: str = ""
 
 
 Watch = Callable[[StageEvent], None]
@@ -101,12 +106,49 @@ def run_chain(
         target = question["target_file"]
     for stage in stages:
         check_parameters(_source(stage), parameters_of(stage, target, Path(), apply=approved))
-    with _only_run(question["target_name"]), signals_interrupt():
-        folder = RunFolder.create(runs_root(), question)
+    return carry_out(
+        lambda: RunFolder.create(runs_root(), question),
+        target,
+        target_name=question["target_name"],
+        apply=approved and mode == "run",
+        on_start=on_start,
+        watch=watch,
+    )
+
+
+def carry_out(
+    open_folder: Callable[[], RunFolder],
+    target: str,
+    *,
+    target_name: str,
+    apply: bool,
+    on_start: Callable[[RunFolder], None],
+    watch: Watch,
+    reuse: Callable[[str], bool] = lambda _stage: False,
+) -> tuple[RunFolder, Outcome, str]:
+    """Hold the target, execute a run's stages, and write down how it ended, whatever happens.
+
+    **Runs on:** operator; the stages on the target. **Changes:** as ``run_chain``.
+
+    Args:
+        open_folder: makes or opens the run's folder; called once the target is held.
+        target: as the notebooks are given it.
+        target_name: what is held.
+        apply: whether plans are approved.
+        on_start: told of the run folder.
+        watch: as for ``run_chain``.
+        reuse: asked before each stage whether what it has done before still counts.
+
+    Raises:
+        PreconditionFailed: another run holds this target.
+    """
+    with _only_run(target_name), signals_interrupt():
+        folder = open_folder()
         on_start(folder)
+        mode = folder.asked.mode
         between = False
         try:
-            _execute_all(folder, target, approved and mode == "run", watch)
+            _execute_all(folder, target, apply, watch, reuse)
         except KeyboardInterrupt:
             between = True  # while a notebook runs, a signal ends its stage and does not come here
             raise
@@ -130,14 +172,19 @@ def _report(folder: RunFolder) -> None:
         _log.exception("the report could not be written; `recover report` makes it again")
 
 
-def _execute_all(folder: RunFolder, target: str, apply: bool, watch: Watch) -> None:
+def _execute_all(
+    folder: RunFolder, target: str, apply: bool, watch: Watch, reuse: Callable[[str], bool]
+) -> None:
     stages = folder.asked.stages
     planning = folder.asked.mode == "plan"
     stopped = False
     for index, stage in enumerate(stages):
         if stopped and not STAGES[stage].always:
             continue
+        if not stopped and reuse(stage):
+            continue
         watch(StageEvent("begins", stage))
+        folder.set_notebook_aside(stage)
         execution = execute(
             _source(stage),
             folder.notebook(stage),
