@@ -106,11 +106,10 @@ def _target_of(folder: RunFolder) -> str:
 
 def _taken_up(folder: RunFolder) -> RunFolder:
     """Close, and name, what a dead runner left open. **Changes:** the journal."""
-    running: list[JsonValue] = [
-        r.name for r in folder.stage_records() if r.state is StageState.RUNNING
-    ]
+    running = [r.name for r in folder.stage_records() if r.state is StageState.RUNNING]
+    told: list[JsonValue] = [*running]
     changes = _open_changes(folder)
-    folder.journal.append("run_resumed", left_running=running, left_open=len(changes))
+    folder.journal.append("run_resumed", left_running=told, left_open=len(changes))
     for stage, change in changes:
         folder.journal.append(
             "change", stage=stage, phase="failed", change=change, error=f"not known: {_DIED}"

@@ -14,8 +14,8 @@ from helpers.reach.pct import PctContainer
 from helpers.reach.quoting import Meant
 from helpers.reach.ssh import Host
 from helpers.reach.ssh_settings import resolve
+from helpers.sandbox.bed.host import missing_tools
 from tests.testbed import Bed
-from tests.testbed.host import missing_tools
 from tests.testbed.relay import Relay
 
 RUNNING, STOPPED, UNPRIVILEGED, WITH_BIND_MOUNT = 100, 101, 103, 105

@@ -15,8 +15,8 @@ import sys
 import time
 from pathlib import Path
 
-from tests.testbed.processes import descendants, end
-from tests.testbed.rootfs import make_host_etc
+from helpers.sandbox.bed.processes import descendants, end
+from helpers.sandbox.bed.rootfs import make_host_etc
 
 NODE = "pve"
 _STANDIN = Path(__file__).resolve().parent / "standin"
@@ -212,7 +212,8 @@ class Host:
 def make_key(path: Path, *, kind: str = "ed25519", passphrase: str = "") -> None:
     """A key pair, unless it is there already. **Changes:** ``path``."""
     if not path.exists():
-        argv = ["ssh-keygen", "-q", "-t", kind, "-N", passphrase, "-C", path.name, "-f", path]
+        words = ("-q", "-t", kind, "-N", passphrase, "-C", path.name, "-f", str(path))
+        argv = ["ssh-keygen", *words]
         subprocess.run(argv, check=True)
 
 

@@ -12,8 +12,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Literal
 
-from tests.testbed.host import NODE, Host
-from tests.testbed.rootfs import UNPRIVILEGED_ROOT, make_rootfs
+from helpers.sandbox.bed.host import NODE, Host
+from helpers.sandbox.bed.rootfs import UNPRIVILEGED_ROOT, make_rootfs
 
 Backend = Literal["lxc", "namespaces"]
 
@@ -47,7 +47,10 @@ class Bed:
         """Make a bed without containers. **Changes:** ``folder``.
 
         Args:
+            folder: all of it.
             backend: None = LXC when its tools are there, else namespaces.
+            namespace: as for the class.
+            address: as for the class.
             max_sessions: sshd's MaxSessions.
         """
         bed = cls(folder, namespace=namespace, address=address)
@@ -94,6 +97,8 @@ class Bed:
         """Add a stopped container named ``ct<vmid>``. **Changes:** the bed's folder.
 
         Args:
+            vmid: its number.
+            unprivileged: its root is nobody on the host; it has no network.
             binds: further folders shown in it: on the host, in the container, ``ro`` or ``rw``.
             settings: further lines of its configuration file, for instance ``lock: backup``.
             node: the member of the cluster that it lives on.
