@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated, Optional
+from typing import Annotated, Literal, Optional
 
 import typer
 from rich.console import Console
@@ -101,6 +101,12 @@ RootOption = Annotated[
 ]
 
 
+KindOption = Annotated[
+    Literal["sandbox", "pct"],
+    typer.Option("--kind", help="pct: in a container behind sshd and pct (root on Linux)."),
+]
+
+
 @sandbox_app.command("create")
 def sandbox_create(
     root: RootOption = None,
@@ -108,27 +114,28 @@ def sandbox_create(
         Optional[list[str]],  # noqa: UP045  # as above
         typer.Option("--fault", help="What to break; may be given several times. Default: all."),
     ] = None,
+    kind: KindOption = "sandbox",
 ) -> None:
     """Make a healthy training environment, measure its baseline, then break it."""
     from helpers import cli_output
 
-    cli_output.create_sandbox(console, root, fault or ["all"])
+    cli_output.create_sandbox(console, root, fault or ["all"], kind)
 
 
 @sandbox_app.command("destroy")
-def sandbox_destroy(root: RootOption = None) -> None:
+def sandbox_destroy(root: RootOption = None, kind: KindOption = "sandbox") -> None:
     """Remove the sandbox; refuses any folder that is not one."""
     from helpers import cli_output
 
-    cli_output.destroy_sandbox(console, root)
+    cli_output.destroy_sandbox(console, root, kind)
 
 
 @sandbox_app.command("show")
-def sandbox_show(root: RootOption = None) -> None:
+def sandbox_show(root: RootOption = None, kind: KindOption = "sandbox") -> None:
     """Say where the sandbox is and what was broken in it."""
     from helpers import cli_output
 
-    cli_output.show_sandbox(console, root)
+    cli_output.show_sandbox(console, root, kind)
 
 
 def _chain(target: str, mode: str, *, approved: bool, through: str | None) -> None:

@@ -219,32 +219,48 @@ def _record_line(record: StageRecord) -> Text:
     return Text(line, style=colour)
 
 
-def create_sandbox(console: Console, root: Path | None, faults: Sequence[str]) -> None:
+SandboxKind = Literal["sandbox", "pct"]
+
+
+def _sandbox_root(root: Path | None, kind: SandboxKind) -> Path:
+    if root is None and kind == "pct":
+        from helpers.sandbox.remote import DEFAULT_ROOT
+
+        return DEFAULT_ROOT.resolve()
+    return (root or DEFAULT_SANDBOX_ROOT).resolve()
+
+
+def create_sandbox(
+    console: Console, root: Path | None, faults: Sequence[str], kind: SandboxKind = "sandbox"
+) -> None:
     """Make the sandbox, a line for each step."""
-    place = (root or DEFAULT_SANDBOX_ROOT).resolve()
+    place = _sandbox_root(root, kind)
     console.print(f"[bold]sandbox[/bold] in {place}", soft_wrap=True)
     from helpers.sandbox.create import create
 
     made = create(
-        place, faults, lambda text: console.print(f"  {text}", markup=False, soft_wrap=True)
+        place,
+        faults,
+        lambda text: console.print(f"  {text}", markup=False, soft_wrap=True),
+        kind=kind,
     )
     broken = ", ".join(made.faults) or "nothing"
     console.print(f"broken: {broken}; next: recover run {made.target} --yes", soft_wrap=True)
 
 
-def destroy_sandbox(console: Console, root: Path | None) -> None:
+def destroy_sandbox(console: Console, root: Path | None, kind: SandboxKind = "sandbox") -> None:
     """Remove the sandbox."""
     from helpers.sandbox.destroy import destroy
 
-    place = (root or DEFAULT_SANDBOX_ROOT).resolve()
+    place = _sandbox_root(root, kind)
     destroy(place)
     console.print(f"removed {place}", soft_wrap=True)
 
 
-def show_sandbox(console: Console, root: Path | None) -> None:
+def show_sandbox(console: Console, root: Path | None, kind: SandboxKind = "sandbox") -> None:
     """What the sandbox is."""
     import json
 
     from helpers.sandbox.create import describe
 
-    console.print_json(json.dumps(describe((root or DEFAULT_SANDBOX_ROOT).resolve())))
+    console.print_json(json.dumps(describe(_sandbox_root(root, kind))))

@@ -185,6 +185,15 @@ class Host:
         """The listening sshd."""
         return int((self.folder / "run" / "sshd.pid").read_text())
 
+    @property
+    def running(self) -> bool:
+        """Whether that sshd is there; its number alone may be anybody's after a restart."""
+        try:
+            told = Path(f"/proc/{self.pid}/cmdline").read_bytes()
+        except (OSError, ValueError):
+            return False
+        return str(self.folder / "sshd_config").encode() in told
+
     def sessions(self) -> list[int]:
         """The sshd processes that serve connections."""
         return [p for p in descendants(self.pid) if _name(p).startswith("sshd")]
@@ -197,10 +206,8 @@ class Host:
 
     def stop(self) -> None:
         """End sshd and what it serves. **Changes:** nothing else."""
-        if not (self.folder / "run" / "sshd.pid").exists():
-            return
-        sessions = self.sessions()
-        end([self.pid, *sessions])
+        if self.running:
+            end([self.pid, *self.sessions()])
         (self.folder / "run" / "sshd.pid").unlink(missing_ok=True)
         if self._process is not None:
             self._process.wait(10)
