@@ -5,7 +5,7 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 
-.PHONY: demo test test-remote lint clean
+.PHONY: demo test test-remote benchmarks lint clean
 
 demo: $(VENV)/.installed
 	$(BIN)/recover sandbox create
@@ -17,6 +17,10 @@ test: $(VENV)/.installed-test lint
 # The way to a container behind a Proxmox host, on a test bed of its own: needs root, openssh-server and lxc.
 test-remote: $(VENV)/.installed-test
 	$(BIN)/python -m pytest -m remote tests/integration/remote
+
+# Side by side with ssh, scp and (where there is one) Ansible, on the same bed; writes tests/benchmarks/results.
+benchmarks: $(VENV)/.installed-test
+	$(BIN)/python tests/benchmarks/reach.py
 
 lint: $(VENV)/.installed-test
 	$(BIN)/ruff check .

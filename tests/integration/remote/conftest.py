@@ -21,6 +21,21 @@ from tests.testbed.relay import Relay
 RUNNING, STOPPED, UNPRIVILEGED, WITH_BIND_MOUNT = 100, 101, 103, 105
 
 
+_used: list[str] = []  # what ran the containers: said at the end, since it decides what was proven
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say what ran the containers."""
+    for line in dict.fromkeys(_used):
+        terminalreporter.write_line(f"test bed: {line}")
+
+
+def note_backend(bed: Bed) -> None:
+    """Remember it for the summary."""
+    why = f", since LXC did not start: {bed.why_not_lxc.strip()}" if bed.why_not_lxc else ""
+    _used.append(f"containers by {bed.backend}{why}")
+
+
 @pytest.fixture(scope="session")
 def bed() -> Iterator[Bed]:
     """Containers 100 (running), 101 (stopped), 103 (unprivileged, running), 105 (bind mount)."""
@@ -35,6 +50,7 @@ def bed() -> Iterator[Bed]:
     made.add_container(WITH_BIND_MOUNT, settings="mp0: /srv/data,mp=/data\n")
     try:
         made.start(RUNNING, UNPRIVILEGED)
+        note_backend(made)
         yield made
     finally:
         made.stop()

@@ -24,7 +24,7 @@ from helpers.sandbox.bed.bed import Bed
 from helpers.sandbox.describe import making_of
 from helpers.sandbox.faults import pollute
 from helpers.sandbox.folder import SandboxFolder
-from tests.integration.remote.conftest import config_through
+from tests.integration.remote.conftest import config_through, note_backend
 from tests.testbed.relay import Relay
 
 pytestmark = pytest.mark.torch
@@ -63,6 +63,7 @@ def sandbox(place, environ):
     made = recover(environ, "sandbox", "create", "--kind", "pct", "--root", str(root))
     try:
         assert made.returncode == 0, made.stderr
+        note_backend(Bed(root / "bed"))
         yield root
     finally:
         gone = recover(environ, "sandbox", "destroy", "--kind", "pct", "--root", str(root))
