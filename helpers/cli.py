@@ -95,6 +95,31 @@ def report(run: RunArgument = "latest") -> None:
     console.print(str(write_report(RunFolder.open(runs_root(), run))))
 
 
+@app.command()
+def verify(
+    run: RunArgument = "latest",
+    allowed_signers: Annotated[
+        Optional[Path],  # noqa: UP045  # as above
+        typer.Option("--allowed-signers", help="An ssh allowed_signers file: who may have signed."),
+    ] = None,
+) -> None:
+    """Compare a run's folder with its seal. Exit code 0 = as it was sealed, 1 = not."""
+    from helpers import cli_record
+
+    raise typer.Exit(cli_record.verify(console, run, allowed_signers))
+
+
+@app.command()
+def archive(
+    run: RunArgument = "latest",
+    to: Annotated[Path, typer.Option("--to", help="A file or a folder.")] = Path(),
+) -> None:
+    """Write a run's folder into one .tar.zst; the same folder always gives the same bytes."""
+    from helpers import cli_record
+
+    cli_record.archive(console, run, to)
+
+
 RootOption = Annotated[
     Optional[Path],  # noqa: UP045  # as above
     typer.Option("--root", help="The sandbox's folder; the default is in your user data folder."),
@@ -112,30 +137,38 @@ def sandbox_create(
     root: RootOption = None,
     fault: Annotated[
         Optional[list[str]],  # noqa: UP045  # as above
-        typer.Option("--fault", help="What to break; may be given several times. Default: all."),
+        typer.Option(
+            "--fault",
+            help="What to break; may be given several times: polluted-venv, hacked-model, cold-cache, "
+            "thread-race, wrong-torch. Default: all, which is the first three.",
+        ),
     ] = None,
     kind: KindOption = "sandbox",
 ) -> None:
     """Make a healthy training environment, measure its baseline, then break it."""
-    from helpers import cli_output
+    from helpers import cli_sandbox
 
-    cli_output.create_sandbox(console, root, fault or ["all"], kind)
+    cli_sandbox.create_sandbox(console, root, fault or ["all"], kind)
 
 
 @sandbox_app.command("destroy")
 def sandbox_destroy(root: RootOption = None, kind: KindOption = "sandbox") -> None:
     """Remove the sandbox; refuses any folder that is not one."""
-    from helpers import cli_output
+    from helpers import cli_sandbox
 
-    cli_output.destroy_sandbox(console, root, kind)
+    cli_sandbox.destroy_sandbox(console, root, kind)
 
 
 @sandbox_app.command("show")
-def sandbox_show(root: RootOption = None, kind: KindOption = "sandbox") -> None:
-    """Say where the sandbox is and what was broken in it."""
-    from helpers import cli_output
+def sandbox_show(
+    root: RootOption = None,
+    kind: KindOption = "sandbox",
+    as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
+) -> None:
+    """Say where the sandbox is, what was broken in it, and what is broken now."""
+    from helpers import cli_sandbox
 
-    cli_output.show_sandbox(console, root, kind)
+    cli_sandbox.show_sandbox(console, root, kind, as_json=as_json)
 
 
 def _chain(target: str, mode: str, *, approved: bool, through: str | None) -> None:

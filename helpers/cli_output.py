@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import shlex
+import shutil
+import sys
 import time
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal, cast
 
@@ -18,21 +20,19 @@ from helpers.book.resume import resume_chain
 from helpers.book.rooms import STAGES
 from helpers.errors import ParameterError
 from helpers.plan import Plan
+from helpers.record.headline import STATE_MARKS
 from helpers.record.outcome import EXIT_CODES
 from helpers.record.run_folder import Outcome, RunFolder, StageRecord, StageState
 from helpers.record.wording import value_text
-from helpers.target import DEFAULT_SANDBOX_ROOT
 from helpers.verdict import Check
 
-_SYMBOLS = {
-    StageState.PASSED: ("✓", "green"),
-    StageState.FAILED: ("✗", "red"),
-    StageState.UNKNOWN: ("?", "yellow"),
-    StageState.SKIPPED: ("·", "dim"),
-    StageState.NEEDS_APPROVAL: ("!", "yellow"),
-    StageState.INTERRUPTED: ("■", "yellow"),
-    StageState.PENDING: ("·", "dim"),
-    StageState.RUNNING: ("…", "cyan"),
+_TONES = {
+    "good": "green",
+    "bad": "red",
+    "open": "yellow",
+    "warn": "yellow",
+    "note": "cyan",
+    "quiet": "dim",
 }
 _COLOURS = {Outcome.RECOVERED: "green", Outcome.PLANNED: "green", Outcome.FAILED: "red"}
 _PLAIN_EVERY_S = 10.0
@@ -133,7 +133,7 @@ def run(console: Console, target: str, mode: str, *, approved: bool, through: st
         )
     finally:
         lines.stop()
-    return _ended(console, folder, outcome, why)
+    return _ended(console, folder, outcome, why, target)
 
 
 def resume(console: Console, run: str | None, *, approved: bool) -> int:
@@ -145,21 +145,50 @@ def resume(console: Console, run: str | None, *, approved: bool) -> int:
         )
     finally:
         lines.stop()
-    return _ended(console, folder, outcome, why)
+    return _ended(console, folder, outcome, why, folder.asked.target_file)
 
 
-def _ended(console: Console, folder: RunFolder, outcome: Outcome, why: str) -> int:
+def _ended(console: Console, folder: RunFolder, outcome: Outcome, why: str, target: str) -> int:
     if folder.asked.mode == "plan" or outcome is Outcome.NEEDS_APPROVAL:
         print_plans(console, folder)
     colour = _COLOURS.get(outcome, "yellow")
     console.print(f"\n[bold {colour}]{outcome.value.upper()}[/]  {why}", soft_wrap=True)
     console.print(f"report  {folder.path / 'report.html'}", soft_wrap=True)
-    if outcome is Outcome.NEEDS_APPROVAL:
-        console.print(
-            f"next    recover resume {folder.asked.run_id} --yes   (or step through it in JupyterLab)",
-            soft_wrap=True,
-        )
+    following = _next_step(folder, outcome, target)
+    if following:
+        console.print(f"next    {following}", soft_wrap=True, markup=False)
     return EXIT_CODES[outcome]
+
+
+def program() -> str:
+    """How this program was started, as it can be typed again from the same folder."""
+    started = Path(sys.argv[0])
+    if started.name != "recover":
+        return "recover"
+    on_path = shutil.which("recover")
+    if on_path and started.exists() and started.samefile(on_path):
+        return "recover"
+    path = started.absolute()
+    short = path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
+    return shlex.quote(str(short))
+
+
+def _next_step(folder: RunFolder, outcome: Outcome, target: str) -> str:
+    """What the operator does now; empty when there is nothing left to do."""
+    again = f"{program()} resume {folder.asked.run_id} --yes"
+    if outcome is Outcome.RECOVERED:
+        return ""
+    if outcome is Outcome.PLANNED:
+        waiting = [r for r in folder.stage_records() if r.state is StageState.NEEDS_APPROVAL]
+        again = f"{program()} run {shlex.quote(target)} --yes"
+        return f"{again}   (makes the changes above)" if waiting else again
+    if outcome is Outcome.NEEDS_APPROVAL:
+        return f"{again}   (or step through it in JupyterLab)"
+    if outcome is Outcome.INTERRUPTED:
+        return f"{again}   (goes on; what is already in order is left alone)"
+    errors = (folder.evidence(stage) or {} for stage in folder.asked.stages)
+    hint = next((e["error"]["hint"] for e in errors if e.get("error")), "Read the report.")
+    return f"{hint} Then: {again}"
 
 
 def print_plans(console: Console, folder: RunFolder) -> None:
@@ -185,8 +214,12 @@ def print_run(console: Console, folder: RunFolder) -> None:
     console.print(f"[bold]{folder.asked.run_id}[/]  {word}")
     for record in folder.stage_records():
         console.print(_record_line(record), soft_wrap=True)
-    for problem in folder.journal.problems():
+    problems = folder.journal.problems()
+    for problem in problems:
         console.print(f"! journal: {problem}", style="red", markup=False)
+    if not problems:
+        count = sum(1 for _ in folder.journal.events())
+        console.print(f"journal whole: each of its {count} lines follows from the line before it")
     console.print(f"record  {folder.path}", soft_wrap=True)
 
 
@@ -213,54 +246,7 @@ def _outcome_word(folder: RunFolder) -> str:
 
 
 def _record_line(record: StageRecord) -> Text:
-    symbol, colour = _SYMBOLS[record.state]
+    symbol, tone = STATE_MARKS[record.state]
     seconds = f"{record.elapsed_s:6.1f} s" if record.elapsed_s is not None else " " * 8
     line = f"{symbol} {record.name:<16} {record.state.value:<15} {seconds}  {record.summary}"
-    return Text(line, style=colour)
-
-
-SandboxKind = Literal["sandbox", "pct"]
-
-
-def _sandbox_root(root: Path | None, kind: SandboxKind) -> Path:
-    if root is None and kind == "pct":
-        from helpers.sandbox.remote import DEFAULT_ROOT
-
-        return DEFAULT_ROOT.resolve()
-    return (root or DEFAULT_SANDBOX_ROOT).resolve()
-
-
-def create_sandbox(
-    console: Console, root: Path | None, faults: Sequence[str], kind: SandboxKind = "sandbox"
-) -> None:
-    """Make the sandbox, a line for each step."""
-    place = _sandbox_root(root, kind)
-    console.print(f"[bold]sandbox[/bold] in {place}", soft_wrap=True)
-    from helpers.sandbox.create import create
-
-    made = create(
-        place,
-        faults,
-        lambda text: console.print(f"  {text}", markup=False, soft_wrap=True),
-        kind=kind,
-    )
-    broken = ", ".join(made.faults) or "nothing"
-    console.print(f"broken: {broken}; next: recover run {made.target} --yes", soft_wrap=True)
-
-
-def destroy_sandbox(console: Console, root: Path | None, kind: SandboxKind = "sandbox") -> None:
-    """Remove the sandbox."""
-    from helpers.sandbox.destroy import destroy
-
-    place = _sandbox_root(root, kind)
-    destroy(place)
-    console.print(f"removed {place}", soft_wrap=True)
-
-
-def show_sandbox(console: Console, root: Path | None, kind: SandboxKind = "sandbox") -> None:
-    """What the sandbox is."""
-    import json
-
-    from helpers.sandbox.create import describe
-
-    console.print_json(json.dumps(describe(_sandbox_root(root, kind))))
+    return Text(line, style=_TONES[tone])

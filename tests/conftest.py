@@ -6,22 +6,43 @@ environment that the package's own installer fills, once a session, out of uv's 
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 import uv
+from filelock import FileLock
 
 from helpers.reach.local import LocalContainer
 from helpers.reach.payload import run_payload
 from helpers.target import load_target
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items) -> None:
+    """Keep a file's tests on one worker, where its fixtures are, and all that use the one broken sandbox."""
+    sharing = {item.path for item in items if "broken_sandbox" in item.fixturenames}
+    for item in items:
+        group = "broken sandbox" if item.path in sharing else str(item.path)
+        item.add_marker(pytest.mark.xdist_group(group))
+
+
 @pytest.fixture(scope="session")
 def torch_python(tmp_path_factory) -> Path:
-    """A Python with the sandbox's declared packages."""
-    venv = tmp_path_factory.mktemp("torch") / "venv"
+    """A Python with the sandbox's declared packages, the same for all workers."""
+    base = tmp_path_factory.getbasetemp()
+    shared = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+    venv = shared / "torch-venv"
+    with FileLock(shared / "torch-venv.lock"):
+        if not (venv / "ready").exists():
+            _install_torch(venv)
+            (venv / "ready").touch()
+    return venv / "bin" / "python"
+
+
+def _install_torch(venv: Path) -> None:
     binary = uv.find_uv_bin()
     subprocess.run([binary, "venv", "--quiet", "--python", sys.executable, str(venv)], check=True)
     environment = load_target("sandbox").environment
@@ -40,4 +61,3 @@ def torch_python(tmp_path_factory) -> Path:
         changes=True,
     )
     assert not document.errors, document.errors
-    return venv / "bin" / "python"

@@ -31,6 +31,7 @@ from helpers.errors import ParameterError, PreconditionFailed
 from helpers.record.outcome import outcome_of
 from helpers.record.report import write_report
 from helpers.record.run_folder import Outcome, RunFolder, StageRecord, StageState
+from helpers.record.seal import seal
 from helpers.target import target_names
 
 CELL_TIMEOUT_S = 3600
@@ -159,6 +160,7 @@ def carry_out(
                 outcome, summary = Outcome.INTERRUPTED, "Interrupted between two stages."
             folder.journal.append("run_ended", outcome=outcome.value, summary=summary)
             _report(folder)
+            _seal(folder)
     return folder, outcome, summary
 
 
@@ -170,6 +172,16 @@ def _report(folder: RunFolder) -> None:
         Exception
     ):  # whatever a renderer or the disk says; it is said aloud, and can be made again
         _log.exception("the report could not be written; `recover report` makes it again")
+
+
+def _seal(folder: RunFolder) -> None:
+    """Seal the record; that it cannot be sealed changes nothing of how the run ended."""
+    try:
+        seal(folder)
+    except OSError:  # a full disk, a folder that has become read-only
+        _log.exception(
+            "the record could not be sealed; `recover verify` will say that it has no seal"
+        )
 
 
 def _execute_all(

@@ -39,7 +39,7 @@ def open_stage(name: str, *, target: str, run: str | None, apply: bool) -> Stage
     def say(what: str, fraction: float | None = None) -> None:
         line.say(what, fraction)
         for folder in watched:
-            write_live(folder, what if fraction is None else f"{what} ({fraction:.0%})")
+            write_live(folder, what)
 
     binding = bind(name, target=target, run=run, say=say)
     watched.append(binding.folder.path)

@@ -19,6 +19,8 @@ from helpers.book.view import View
 from helpers.record.wording import seconds_text, visible
 
 _NOTEBOOK_EVERY_S = 0.5
+# What a phase is called once it has come to its end.
+_ENDED = {"look": "looked", "plan": "planned", "act": "done", "judge": "judged", "close": "closed"}
 _TERMINAL_EVERY_S = 2.0
 
 
@@ -105,9 +107,8 @@ class Progress:
             if self._what is None:
                 return
             elapsed = seconds_text(time.monotonic() - self._began_s)
-            said = (
-                f"✓ {self._what} — {elapsed}" if whole else f"✗ stopped: {self._what} — {elapsed}"
-            )
+            ended = _ENDED.get(self._phase, self._phase) or self._what
+            said = f"✓ {ended} — {elapsed}" if whole else f"✗ stopped: {self._what} — {elapsed}"
             self._put(View(said, f"<div>{html.escape(said)}</div>"))
             self._what, self._shown = None, None
 

@@ -11,8 +11,11 @@ Parameters (JSON):
 - ``roles``: ``[{"name", "devices": [str], "shapes": [{}]}]``
 - ``torch_threads``: for ``torch.set_num_threads`` (default 1)
 - ``seconds``: length of the measured window (default 15)
-- ``warmup_seconds``, ``warmup_steps``: discarded after the first steps: at least so long, and at
-  least so many steps of every thread (default 3 s, 3 steps)
+- ``warmup_seconds``, ``warmup_steps``: discarded after the first steps, and after whatever was
+  still compiled then: at least so long, and at least so many steps of every thread (default 3 s,
+  3 steps).  A call that meets another thread's compilation may run eager and compile only later.
+- ``warmup_longest_seconds``: counting begins then even though something is still being compiled,
+  which the window's counters tell (default 60)
 - ``counted_role``: whose tokens are the throughput (default: the last role)
 
 **Changes:** the compile cache where it is not warm, and whatever the workload itself writes.
@@ -30,7 +33,8 @@ code 0. ::
                 step_s: {median, p05, p95, min, max}|null,
                 steps: [{t_s, duration_s, tokens, steps}],
                 tokens: in the window, tok_per_s, error: null|str, stopped: bool}],
-     first_steps_s: until all threads had theirs, warm_up: {seconds, steps},
+     first_steps_s: until all threads had theirs,
+     warm_up: {seconds, steps, compilations: of these how many came while it went on},
      window_s, tok_per_s: the counted role's,
      series: [{t_s, tok_per_s, own_cores, own_wait_cores}] of the counted role in bins of 0.5 s,
              with the cores that this process used and those that its ready threads waited for,
@@ -46,12 +50,12 @@ code 0. ::
 with that part of its tokens.  At most 2000 entries in a thread's ``steps``: beyond that neighbours
 are joined (``steps`` > 1, ``duration_s`` their mean, ``tokens`` their sum).
 
-Sent along with it: ``protocol``, ``torch_facts``, ``workload_steps``, ``cpu_use``, ``throughput``.
+Sent along with it: ``protocol``, ``torch_facts``, ``workload_steps``, ``training_threads``,
+``cpu_use``, ``throughput``.
 """
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable
 from types import ModuleType
@@ -62,15 +66,13 @@ import throughput
 import torch_facts
 import workload_steps
 from protocol import REQUIRED, Param, ParamsRefused, Reporter, run
+from training_threads import Calm, Worker, make_workers
 
 SCHEMA = 1
 STOP_TIMEOUT_S = 30.0
 POLL_S = 0.05
 PROGRESS_EVERY_S = 1.0
 OWN_USE_EVERY_S = 0.25
-# What a thread's facts get later, and what stays null when it does not come to that.
-LATER = ("build_s", "first_steps_s", "warm_up_steps", "steps_completed", "step_s", "steps",
-         "tokens", "tok_per_s", "error")  # fmt: skip
 NOT_YET = ("first_steps_s", "warm_up", "window_s", "tok_per_s", "series", "roles", "load")
 PARAMS = {
     "workload": Param(str, REQUIRED),
@@ -79,55 +81,9 @@ PARAMS = {
     "seconds": Param(float, 15.0),
     "warmup_seconds": Param(float, 3.0),
     "warmup_steps": Param(int, 3),
+    "warmup_longest_seconds": Param(float, 60.0),
     "counted_role": Param(str, None),
 }
-
-
-class Worker(threading.Thread):
-    """One thread of training: builds its steps, then takes them in turn until told to stop."""
-
-    def __init__(
-        self,
-        torch: ModuleType,
-        build: workload_steps.Build,
-        role: dict[str, Any],
-        index: int,
-        facts: dict[str, Any],
-    ) -> None:
-        super().__init__(name=f"{role['name']}{index}", daemon=True)
-        self.facts = facts
-        self.steps: list[throughput.Step] = []
-        self.ready = threading.Event()
-        self.failure: BaseException | None = None
-        self.halt = threading.Event()
-        self._torch, self._build, self._shapes = torch, build, role["shapes"]
-
-    def run(self) -> None:
-        """Build, take the first steps, go on. Whatever is raised is kept for the main thread."""
-        device, role = self.facts["device"], self.facts["role"]
-        try:
-            started = time.perf_counter()
-            todo = [self._build(device, role, dict(shape)) for shape in self._shapes]
-            torch_facts.synchronize(self._torch, device)
-            first = time.perf_counter()
-            self.facts["build_s"] = first - started
-            for step in todo:
-                self._take(step, device)
-            self.facts["first_steps_s"] = time.perf_counter() - first
-            self.ready.set()
-            while not self.halt.is_set():
-                self._take(todo[len(self.steps) % len(todo)], device)
-        except BaseException as error:  # sys.exit in user code ends its thread as well
-            self.failure = error
-            self.facts["error"] = f"{type(error).__name__}: {error}"
-        finally:
-            self.facts["stopped"] = True
-
-    def _take(self, step: workload_steps.Step, device: str) -> None:
-        started = time.perf_counter()
-        tokens = workload_steps.take(step)
-        torch_facts.synchronize(self._torch, device)
-        self.steps.append(throughput.Step(started, time.perf_counter(), tokens))
 
 
 class ThreadFailed(Exception):
@@ -158,10 +114,10 @@ def measure(params: dict[str, Any], reporter: Reporter) -> None:
     measured["devices"] = {
         device: torch_facts.device_name(torch, device, cpu_model) for device in devices
     }
-    workers = _workers(torch, workload_steps.load(params["workload"]), roles)
+    workers = make_workers(torch, workload_steps.load(params["workload"]), roles)
     measured["threads"] = [worker.facts for worker in workers]
     try:
-        _steady(params, workers, reporter)
+        _steady(params, workers, counters, reporter)
         _count(torch, params["seconds"], workers, counters, reporter)
     except ThreadFailed:
         reporter.progress(phase="thread_failed")
@@ -172,24 +128,12 @@ def measure(params: dict[str, Any], reporter: Reporter) -> None:
         measured["memory"] = torch_facts.memory(torch, devices)
 
 
-def _workers(
-    torch: ModuleType, build: workload_steps.Build, roles: list[dict[str, Any]]
-) -> list[Worker]:
-    empty = dict.fromkeys(LATER)
-    return [
-        Worker(
-            torch,
-            build,
-            role,
-            i,
-            {"role": role["name"], "device": d, "index": i, **empty, "stopped": False},
-        )
-        for role in roles
-        for i, d in enumerate(role["devices"])
-    ]
-
-
-def _steady(params: dict[str, Any], workers: list[Worker], reporter: Reporter) -> None:
+def _steady(
+    params: dict[str, Any],
+    workers: list[Worker],
+    counters: torch_facts.CompileCounters,
+    reporter: Reporter,
+) -> None:
     """Start the threads and wait until all have their first steps and the warm-up behind them."""
     started = time.perf_counter()
     for worker in workers:
@@ -197,16 +141,27 @@ def _steady(params: dict[str, Any], workers: list[Worker], reporter: Reporter) -
     _wait("first_steps", workers, reporter, lambda _: all(w.ready.is_set() for w in workers))
     reporter.measured["first_steps_s"] = time.perf_counter() - started
     had = {worker: len(worker.steps) for worker in workers}
-    enough, least = params["warmup_seconds"], params["warmup_steps"]
-
-    def warm(elapsed_s: float) -> bool:
-        return elapsed_s >= enough and all(len(w.steps) >= n + least for w, n in had.items())
-
-    seconds = _wait("warm_up", workers, reporter, warm)
+    compiled = counters.read()["compilations"]
+    calm = Calm(
+        workers,
+        compiled,
+        least_s=params["warmup_seconds"],
+        least_steps=params["warmup_steps"],
+        longest_s=params["warmup_longest_seconds"],
+    )
+    seconds = _wait(
+        "warm_up",
+        workers,
+        reporter,
+        lambda elapsed_s: calm.long_enough(elapsed_s, counters.read()["compilations"]),
+    )
     for worker, n in had.items():
         worker.facts["warm_up_steps"] = len(worker.steps) - n
-    discarded = sum(worker.facts["warm_up_steps"] for worker in workers)
-    reporter.measured["warm_up"] = {"seconds": seconds, "steps": discarded}
+    reporter.measured["warm_up"] = {
+        "seconds": seconds,
+        "steps": sum(worker.facts["warm_up_steps"] for worker in workers),
+        "compilations": calm.compiled - compiled,
+    }
 
 
 def _count(

@@ -24,14 +24,30 @@ _LOG_VALUES = 10
 class Rates:
     """Throughput in tok/s: in the training log before the run, of the baseline, and measured now.
 
-    None = not measured. ``now_as_measured`` is what the clock saw, where ``now`` is corrected for other
-    work on the machine.
+    None = not measured. ``baseline`` and ``now`` are corrected for other work on the machine where
+    that could be done; ``…_as_measured`` is what the clock saw then, and what the log compares with.
+
+    Attributes:
+        before_said: where "before" is from, or why there is none.
     """
 
     before: float | None
     baseline: float | None
     now: float | None
     now_as_measured: float | None
+    baseline_as_measured: float | None
+    before_said: str
+
+    @property
+    def before_ratio(self) -> float | None:
+        """The log's throughput as a share of what the clock saw for the baseline."""
+        reference = self.baseline_as_measured or self.baseline
+        return self.before / reference if self.before is not None and reference else None
+
+    @property
+    def now_ratio(self) -> float | None:
+        """This run's throughput as a share of the baseline's."""
+        return self.now / self.baseline if self.now is not None and self.baseline else None
 
     @property
     def highest(self) -> float:
@@ -44,14 +60,23 @@ class Rates:
 def rates(reading: Reading) -> Rates:
     """Before, baseline and now: medians, as the benchmark's judge compares them.
 
-    "Before" is the median of the last values in the training log as preflight found it.
+    "Before" is the median of the last values in the training log as preflight found it; a log that
+    is older than the environment tells nothing of it.
 
     **Runs on:** operator. **Changes:** nothing.
     """
     samples = _samples(reading)
     logged = _numbers(_at(reading, PREFLIGHT_STAGE, "facts", "training_log", "tok_per_s"))
+    stale = _log_is_older(reading)
+    known = bool(logged) and not stale
     return Rates(
-        before=statistics.median(logged[-_LOG_VALUES:]) if logged else None,
+        before=statistics.median(logged[-_LOG_VALUES:]) if known else None,
+        before_said="the training log is older than the environment"
+        if stale
+        else "in the training log",
+        baseline_as_measured=_number(
+            _at(reading, BENCHMARK_STAGE, "measured", "baseline", "measured", "mean_tok_per_s")
+        ),
         baseline=_baseline(reading),
         now=statistics.median(rate for _, rate in samples) if samples else None,
         now_as_measured=_number(_at(reading, BENCHMARK_STAGE, "measured", "tok_per_s"))
@@ -93,6 +118,12 @@ def first_steps_plot(reading: Reading) -> FirstSteps | None:
         # A further thread of a role on the same device finds compiled what the first one compiled.
         rows.setdefault(label, FirstStep(label, cold_s, warm_s))
     return FirstSteps(tuple(rows.values())) if rows else None
+
+
+def _log_is_older(reading: Reading) -> bool:
+    written = _at(reading, PREFLIGHT_STAGE, "facts", "training_log", "mtime")
+    made = _at(reading, PREFLIGHT_STAGE, "facts", "packages", "created_at")
+    return isinstance(written, str) and isinstance(made, str) and written < made
 
 
 def _corrected(reading: Reading) -> bool:

@@ -13,7 +13,8 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from helpers.record.run_folder import Asked, Outcome, RunFolder, StageRecord
+from helpers.plan import Plan
+from helpers.record.run_folder import Asked, Outcome, RunFolder, StageRecord, StageState
 from helpers.verdict import Check, Status, Verdict
 
 PREFLIGHT_STAGE = "00_preflight"
@@ -27,6 +28,7 @@ class StageReading:
     verdict: Verdict | None
     error: Mapping[str, str] | None
     evidence: Mapping[str, Any]
+    plan: Plan | None
 
     @property
     def deciding(self) -> Check | None:
@@ -80,6 +82,15 @@ class Reading:
     def stage(self, name: str) -> StageReading | None:
         """A stage of this run; None when it was not asked for."""
         return next((s for s in self.stages if s.record.name == name), None)
+
+    @property
+    def open_plans(self) -> list[tuple[str, Plan]]:
+        """Plans with changes that nobody has approved yet, by stage."""
+        return [
+            (stage.record.name, stage.plan)
+            for stage in self.stages
+            if stage.record.state is StageState.NEEDS_APPROVAL and stage.plan is not None
+        ]
 
     @property
     def elapsed_s(self) -> float | None:
@@ -151,10 +162,22 @@ def _stage(folder: RunFolder, name: str, problems: list[str]) -> StageReading:
     error_said = evidence.get("error")
     return StageReading(
         record=record,
+        plan=_plan(evidence.get("plan"), name, problems),
         verdict=Verdict(checks=tuple(checks)) if checks is not None else None,
         error={k: str(v) for k, v in error_said.items()} if error_said else None,
         evidence=evidence,
     )
+
+
+def _plan(raw: object, name: str, problems: list[str]) -> Plan | None:
+    if raw is None:
+        return None
+    try:
+        return Plan.model_validate(raw)
+    except ValidationError as error:
+        first = error.errors()[0]["msg"]
+        problems.append(f"evidence/{name}.json holds a plan that cannot be read: {first}")
+        return None
 
 
 def _checks(raw: object, name: str, problems: list[str]) -> list[Check]:

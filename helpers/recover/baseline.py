@@ -184,7 +184,10 @@ def _problems(measured: dict[str, Any], errors: list[Json], code: dict[str, str]
         return [*found, f"it came as far as {measured.get('phase')}"]
     compiled = (measured["compile"]["window"] or {}).get("compilations")
     if compiled != 0:
-        found.append(f"{compiled} graphs were compiled while tokens were counted")
+        why = (measured["compile"].get("reasons") or {}).get("recompilations") or ["no reason kept"]
+        found.append(
+            f"{compiled} graphs were compiled while tokens were counted ({'; '.join(why)})"
+        )
     found += [
         f"{name} in the container is not the committed one" for name in other_code(measured, code)
     ]

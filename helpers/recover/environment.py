@@ -263,11 +263,12 @@ def _rebuild(work: Work, plan: Plan, uv_path: str, aside: str | None) -> _Rebuil
         for change in plan.changes:
             if uv.is_bring(change):
                 continue
-            with work.change(change):
+            with work.change(change) as made:
                 if change.what == _BUILD:
                     fresh_environment.build(work, uv_now)
                 elif change.what == _INSTALL:
                     install = fresh_environment.install(work, uv_now)
+                    made.after = fresh_environment.in_words(install) or made.after
                 elif aside is not None:
                     rewriting = set_aside.set_aside(work, aside)
             done.append(change)

@@ -150,6 +150,12 @@ def install(work: Work, uv_path: str) -> Json:
     return document.measured
 
 
+def in_words(installed: Json) -> str:
+    """What an install has put there; empty where it could not say. **Changes:** nothing."""
+    lock: Any = installed.get("lock") or []
+    return f"{len(lock)} packages: {', '.join(lock)}" if lock else ""
+
+
 def measure(work: Work, uv_path: str | None, installed: Json | None) -> Json:
     """What is in the environment now, whether it fits together, and its lock.
 

@@ -8,8 +8,9 @@ Facts: the inventory's sections ``machine``, ``venv``, ``scripts``, ``cache``, `
     {reached: {container, python3: bool},
      packages: {created_at, comparison: see requirements.compare, null = could not be compared},
      repository: {path, ref, commit|null, author_date, dirty_files, error|null, files: [{path,
-     sha256}]}, baselines: [{file, device, torch_build, tok_per_s, recorded_at}], device:
-     text|null}
+     sha256}]},
+     baselines: [{file, device, torch_build, tok_per_s, as_measured_tok_per_s, recorded_at}],
+     device: text|null}
 
 ``baselines`` are those for this device, torch build and workload.
 """
@@ -109,7 +110,9 @@ def _baselines(work: Work, device: str | None) -> list[Json]:
             continue
         if isinstance(baseline, dict) and all(baseline.get(k) == v for k, v in wanted.items()):
             shown = ("device", "torch_build", "tok_per_s", "recorded_at")
-            found.append({"file": path.name, **{k: baseline.get(k) for k in shown}})
+            seen = (baseline.get("measured") or {}).get("mean_tok_per_s")
+            said = {k: baseline.get(k) for k in shown}
+            found.append({"file": path.name, **said, "as_measured_tok_per_s": seen})
     return found
 
 

@@ -167,8 +167,10 @@ def apply(work: Work, facts: Json, plan: Plan) -> Json:
         for change in before:
             with work.change(change):
                 _rename(work, change.where, str(aside))
-        with work.change(warm):
+        with work.change(warm) as made:
             document = _warmed(work)
+            count = len(warm_process.entries(work.target))
+            made.after = f"{count} entries, forward and backward, compiled"
     except _WarmingError as failure:
         half_warm = _put_back(work, plan, aside, str(failure))
         said: Json = {

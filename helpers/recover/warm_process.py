@@ -44,7 +44,8 @@ def _said(record: Mapping[str, Any], doing: str) -> tuple[str, float | None]:
     if record.get("phase") != "entry":
         return f"{doing}: starting", None
     done, total = int(record.get("done") or 0), int(record.get("total") or 1)
-    where = f"{record.get('role')} on {record.get('device')}, {json.dumps(record.get('shape'))}"
+    sizes = ", ".join(f"{name} {size}" for name, size in (record.get("shape") or {}).items())
+    where = f"{record.get('role')} on {record.get('device')}, {sizes}"
     return f"{doing}: {where} ({done + 1} of {total})", done / total
 
 

@@ -32,6 +32,17 @@ _STOP_GRACE_S = 3
 _LEFT_ALONE = 75  # EX_TEMPFAIL: nobody is there to read it
 
 
+@dataclass
+class Made:
+    """A change while it is made.
+
+    Attributes:
+        after: how it is afterwards, as the plan said; set it to what applying has told.
+    """
+
+    after: str
+
+
 @dataclass(frozen=True)
 class Work:
     """One stage's surroundings.
@@ -84,15 +95,19 @@ class Work:
             raise
 
     @contextmanager
-    def change(self, change: Change) -> Iterator[None]:
-        """Record a change around the code that makes it: begun before, done or failed after."""
+    def change(self, change: Change) -> Iterator[Made]:
+        """Record a change around the code that makes it: begun before, done or failed after.
+
+        What only applying tells is said through the ``Made`` inside, and recorded in the plan's place.
+        """
         self.on_change("begins", change, None)
+        made = Made(change.after)
         try:
-            yield
+            yield made
         except BaseException as error:
             self.on_change("failed", change, str(error))
             raise
-        self.on_change("done", change, None)
+        self.on_change("done", change.model_copy(update={"after": made.after}), None)
 
     def undone(self, change: Change, why: str) -> None:
         """Record that a change was taken back by the stage itself."""

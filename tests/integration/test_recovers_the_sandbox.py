@@ -17,6 +17,7 @@ import pytest
 import yaml
 
 from helpers.record.run_folder import Outcome, RunFolder, StageState
+from helpers.record.seal import verify
 from tests.integration.conftest import tree_hashes
 
 pytestmark = pytest.mark.torch
@@ -93,6 +94,7 @@ def test_approved_it_recovers(environ, target, broken_sandbox, runs):
     report = (folder.path / "report.html").read_text()
     assert "recovered" in report.lower()
     assert folder.journal.problems() == []
+    assert verify(folder).whole
 
 
 def test_the_executed_notebooks_are_a_readable_record(runs):
