@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
@@ -30,6 +32,11 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         terminalreporter.write_line(f"test bed: {line}")
 
 
+def wanted_backend() -> Literal["lxc", "namespaces"] | None:
+    """What is to run the containers, where somebody wants it otherwise than the machine offers."""
+    return "namespaces" if os.environ.get("RECOVER_TESTBED") == "namespaces" else None
+
+
 def note_backend(bed: Bed) -> None:
     """Remember it for the summary."""
     why = f", since LXC did not start: {bed.why_not_lxc.strip()}" if bed.why_not_lxc else ""
@@ -43,7 +50,7 @@ def bed() -> Iterator[Bed]:
         pytest.fail(f"The test bed needs {', '.join(lacking)}; .ci/run installs the packages.")
     # Not in pytest's own folder: an unprivileged container's root must get through to its files.
     folder = Path(tempfile.mkdtemp(prefix="bed-", dir="/var/tmp"))
-    made = Bed.make(folder)
+    made = Bed.make(folder, backend=wanted_backend())
     for vmid in (RUNNING, STOPPED):
         made.add_container(vmid)
     made.add_container(UNPRIVILEGED, unprivileged=True)
