@@ -85,7 +85,8 @@ def create(
     say(f"making a sandbox in {root}")
     wanted = chosen(faults)
     if kind == "pct":
-        remote.refuse_without_means(root)
+        remote.refuse_without_means()
+        remote.refuse_a_long_path(root)
     load_target(str(template))  # refuses a template that declares something wrong
     folder = SandboxFolder(root)
     folder.note()  # refuses a folder that is none of ours before a lock file is put into it

@@ -36,14 +36,13 @@ _PIP_CONF = Path("root/.config/pip/pip.conf")
 _NETWORK = ("http_proxy", "https_proxy", "no_proxy", "all_proxy", "ssl_cert_file")
 
 
-def refuse_without_means(root: Path) -> None:
+def refuse_without_means() -> None:
     """Refuse where no bed can be made, and name all that is missing.
 
     **Runs on:** operator. **Changes:** nothing.
 
     Raises:
         PreconditionFailed: a program, or the right to use it, is missing.
-        ParameterError: the folder's name is too long.
     """
     if lacking := missing_tools():
         raise PreconditionFailed(
@@ -51,6 +50,14 @@ def refuse_without_means(root: Path) -> None:
             hint="On Debian, as root: apt-get install openssh-server lxc iproute2 procps. Without the "
             "remote way: recover sandbox create",
         )
+
+
+def refuse_a_long_path(root: Path) -> None:
+    """Refuse a folder in which LXC could not start. **Runs on:** operator. **Changes:** nothing.
+
+    Raises:
+        ParameterError: its path is too long.
+    """
     if len(str(root)) > _LONGEST_ROOT:
         raise ParameterError(
             f"The path {root} is too long: LXC takes at most {_LONGEST_ROOT} characters.",
