@@ -7,7 +7,7 @@ BIN    := $(VENV)/bin
 # Python compiles a module when it is first imported; compiling all of them here takes a third of the time.
 INSTALL := -m pip install -qq --disable-pip-version-check --no-compile --editable
 
-.PHONY: demo test test-remote lint clean
+.PHONY: demo test test-remote benchmarks lint clean
 
 demo: $(VENV)/.installed
 	$(BIN)/recover sandbox create
@@ -20,6 +20,10 @@ test: $(VENV)/.installed-test lint
 # The way to a container behind a Proxmox host, on a test bed of its own: needs root, openssh-server and lxc.
 test-remote: $(VENV)/.installed-test
 	$(BIN)/python -m pytest -m remote tests/integration/remote
+
+# Side by side with ssh, scp and (where there is one) Ansible, on the same bed; writes tests/benchmarks/results.
+benchmarks: $(VENV)/.installed-test
+	$(BIN)/python tests/benchmarks/reach.py
 
 lint: $(VENV)/.installed-test
 	$(BIN)/ruff check .

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated, Optional
+from typing import Annotated, Literal, Optional
 
 import typer
 from rich.console import Console
@@ -57,6 +57,19 @@ def run(
 def plan(target: TargetArgument, through: ThroughOption = None) -> None:
     """Show every change that a run would make. Changes nothing."""
     _chain(target, "plan", approved=False, through=through)
+
+
+@app.command(epilog=_EXITS)
+def resume(
+    run: Annotated[
+        str, typer.Argument(help="A run id or a run folder. Default: the latest not at its end.")
+    ] = "",
+    yes: Annotated[bool, typer.Option("--yes", help="Approve every plan as it is shown.")] = False,
+) -> None:
+    """Go on with a run: keep what still holds, wait for what still works, do the rest again."""
+    from helpers import cli_output
+
+    raise typer.Exit(cli_output.resume(console, run or None, approved=yes))
 
 
 @app.command()
@@ -113,6 +126,12 @@ RootOption = Annotated[
 ]
 
 
+KindOption = Annotated[
+    Literal["sandbox", "pct"],
+    typer.Option("--kind", help="pct: in a container behind sshd and pct (root on Linux)."),
+]
+
+
 @sandbox_app.command("create")
 def sandbox_create(
     root: RootOption = None,
@@ -124,30 +143,32 @@ def sandbox_create(
             "thread-race, wrong-torch. Default: all, which is the first three.",
         ),
     ] = None,
+    kind: KindOption = "sandbox",
 ) -> None:
     """Make a healthy training environment, measure its baseline, then break it."""
-    from helpers import cli_output
+    from helpers import cli_sandbox
 
-    cli_output.create_sandbox(console, root, fault or ["all"])
+    cli_sandbox.create_sandbox(console, root, fault or ["all"], kind)
 
 
 @sandbox_app.command("destroy")
-def sandbox_destroy(root: RootOption = None) -> None:
+def sandbox_destroy(root: RootOption = None, kind: KindOption = "sandbox") -> None:
     """Remove the sandbox; refuses any folder that is not one."""
-    from helpers import cli_output
+    from helpers import cli_sandbox
 
-    cli_output.destroy_sandbox(console, root)
+    cli_sandbox.destroy_sandbox(console, root, kind)
 
 
 @sandbox_app.command("show")
 def sandbox_show(
     root: RootOption = None,
+    kind: KindOption = "sandbox",
     as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
 ) -> None:
     """Say where the sandbox is, what was broken in it, and what is broken now."""
-    from helpers import cli_output
+    from helpers import cli_sandbox
 
-    cli_output.show_sandbox(console, root, as_json=as_json)
+    cli_sandbox.show_sandbox(console, root, kind, as_json=as_json)
 
 
 def _chain(target: str, mode: str, *, approved: bool, through: str | None) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from helpers.book.alone import HELD_VARIABLE, name_run, whole_run
 from helpers.book.binding import (
@@ -41,12 +41,17 @@ _GOES_ON = (StageState.PASSED, StageState.SKIPPED)
 
 @dataclass(frozen=True)
 class StageEvent:
-    """What the chain tells whoever watches: a stage begins, is somewhere, or has ended."""
+    """What the chain tells whoever watches: a stage begins, is somewhere, or has ended.
 
-    kind: Literal["begins", "at", "ended"]
+    When a run is resumed also: what a stage did before still counts ("reused"), or why it does not
+    ("again").
+    """
+
+    kind: Literal["begins", "at", "ended", "reused", "again"]
     stage: str
     progress: Progress | None = None
     record: StageRecord | None = None
+    why: str = ""
 
 
 Watch = Callable[[StageEvent], None]
@@ -102,14 +107,54 @@ def run_chain(
         target = question["target_file"]
     for stage in stages:
         check_parameters(_source(stage), parameters_of(stage, target, Path(), apply=approved))
-    with _only_run(question) as held, signals_interrupt():
-        folder = RunFolder.create(runs_root(), question)
+    return carry_out(
+        lambda: RunFolder.create(runs_root(), question),
+        target,
+        target_file=question["target_file"],
+        planning=mode == "plan",
+        apply=approved and mode == "run",
+        on_start=on_start,
+        watch=watch,
+    )
+
+
+def carry_out(
+    open_folder: Callable[[], RunFolder],
+    target: str,
+    *,
+    target_file: str,
+    planning: bool,
+    apply: bool,
+    on_start: Callable[[RunFolder], None],
+    watch: Watch,
+    reuse: Callable[[str], bool] = lambda _stage: False,
+) -> tuple[RunFolder, Outcome, str]:
+    """Hold the target, execute a run's stages, and write down how it ended, whatever happens.
+
+    **Runs on:** operator; the stages on the target. **Changes:** as ``run_chain``.
+
+    Args:
+        open_folder: makes or opens the run's folder; called once the target is held.
+        target: as the notebooks are given it.
+        target_file: declares the container that is held.
+        planning: a plan touches nothing and holds nothing.
+        apply: whether plans are approved.
+        on_start: told of the run folder.
+        watch: as for ``run_chain``.
+        reuse: asked before each stage whether what it has done before still counts.
+
+    Raises:
+        PreconditionFailed: another run holds this target.
+    """
+    with _only_run(target_file, planning=planning) as held, signals_interrupt():
+        folder = open_folder()
         if held is not None:
             name_run(held, folder)
         on_start(folder)
+        mode = folder.asked.mode
         between = False
         try:
-            _execute_all(folder, target, approved and mode == "run", watch)
+            _execute_all(folder, target, apply, watch, reuse)
         except KeyboardInterrupt:
             between = True  # while a notebook runs, a signal ends its stage and does not come here
             raise
@@ -144,14 +189,19 @@ def _seal(folder: RunFolder) -> None:
         )
 
 
-def _execute_all(folder: RunFolder, target: str, apply: bool, watch: Watch) -> None:
+def _execute_all(
+    folder: RunFolder, target: str, apply: bool, watch: Watch, reuse: Callable[[str], bool]
+) -> None:
     stages = folder.asked.stages
     planning = folder.asked.mode == "plan"
     stopped = False
     for index, stage in enumerate(stages):
         if stopped and not STAGES[stage].always:
             continue
+        if not stopped and reuse(stage):
+            continue
         watch(StageEvent("begins", stage))
+        folder.set_notebook_aside(stage)
         execution = execute(
             _source(stage),
             folder.notebook(stage),
@@ -225,7 +275,7 @@ def _source(stage: str) -> Path:
 
 
 @contextmanager
-def _only_run(question: dict[str, Any]) -> Iterator[Held | None]:
+def _only_run(target_file: str, *, planning: bool) -> Iterator[Held | None]:
     """One run at a time on a container; a plan touches nothing and shuts nobody out."""
     try:
         runs_root().mkdir(parents=True, exist_ok=True)
@@ -234,8 +284,8 @@ def _only_run(question: dict[str, Any]) -> Iterator[Held | None]:
             f"Runs cannot be kept in {runs_root()}: {error}.",
             hint="Make that folder writable, or name another one in RECOVER_RUNS.",
         ) from error
-    if question["mode"] == "plan":
+    if planning:
         yield None
         return
-    with whole_run(load_target(question["target_file"])) as held:
+    with whole_run(load_target(target_file)) as held:
         yield held

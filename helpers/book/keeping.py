@@ -10,7 +10,7 @@ import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Any
 
@@ -26,6 +26,7 @@ from helpers.errors import (
     VerificationFailed,
 )
 from helpers.record.run_folder import StageState
+from helpers.recover.left_jobs import wait_for_left_jobs
 from helpers.verdict import Status, Verdict
 
 # After these nobody knows what happened: the stage is unknown, not failed.
@@ -60,6 +61,8 @@ class Keeping:
         self._live = live
         self._open = False
         self._started = time.monotonic()
+        earlier = binding.folder.stage_record(binding.name).state is not StageState.PENDING
+        self._may_be_left = binding.kind.reaches and (earlier or binding.folder.resumed)
         binding.folder.set_evidence_aside(binding.name)
         self._begin()
 
@@ -76,8 +79,19 @@ class Keeping:
             self._fail(going_on.ends_as or state_after(error), phase, error)
             raise
 
+    def wait_for_left_work(self) -> None:
+        """Wait for what an earlier attempt, whose runner or kernel was killed, left going on.
+
+        **Runs on:** container. **Changes:** the journal, which says what was found.
+        """
+        if self._may_be_left:
+            for job in wait_for_left_jobs(self._binding.work):
+                self.event("left_work", said=str(job), **asdict(job))
+            self._may_be_left = False
+
     def end(self, state: StageState, summary: str) -> None:
-        """The stage's last word. **Changes:** evidence and journal."""
+        """The stage's last word. **Changes:** evidence and journal; the way to the container is closed."""
+        self._binding.container.close()  # a further cell that needs it opens it again
         self.evidence.update(state=state.value, ended_at=datetime.now(UTC).isoformat())
         verdict = self.evidence["verdict"]
         status = Verdict.model_validate(verdict).status.value if verdict else None

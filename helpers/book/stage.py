@@ -64,6 +64,7 @@ class Stage:
         """Find out how it is now. **Runs on:** container. **Changes:** nothing."""
         with self._keeping.phase("look"):
             self._binding.refuse_wrong_target()
+            self._keeping.wait_for_left_work()
             self._keeping.evidence["facts"] = self._binding.room.look(self._binding.work)
             self._keeping.evidence["findings"] = [
                 c.model_dump(mode="json") for c in self._findings()

@@ -89,12 +89,14 @@ def apply(work: Work, facts: Json, plan: Plan) -> Json:
         PayloadBroken, CommandTimedOut, OutcomeUnknown: nothing is known to be measured.
     """
     baseline.committed_code(work.target)  # refused here rather than after the measurement
-    document = workload.run_benchmark(
-        work.container,
-        work.target,
-        work.say,
-        purpose="measure throughput in training's thread layout",
-    )
+    with work.job("60_benchmark-benchmark") as job:
+        document = workload.run_benchmark(
+            work.container,
+            work.target,
+            work.say,
+            purpose="measure throughput in training's thread layout",
+            job=job,
+        )
     measured: dict[str, Any] = document.measured
     device = baseline.measured_device(measured)
     torch = (measured.get("torch") or {}).get("version")

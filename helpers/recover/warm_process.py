@@ -31,17 +31,19 @@ def run(work: Work, mode: Literal["warm", "prove"], *, in_copy: bool = False) ->
         in_copy: work in a private copy of the cache, for nobody has approved that it is filled.
     """
     doing = "filling the compile cache" if mode == "warm" else "proving that it is warm"
-    return run_payload(
-        work.container,
-        "warm_cache",
-        {**workload.params(work.target), "mode": mode, "in_copy": in_copy},
-        python=workload.venv_python(work.target),
-        purpose=f"{doing}, one thread",
-        env={**workload.environment(work.target), "TORCHINDUCTOR_COMPILE_THREADS": "1"},
-        deadline_s=_DEADLINE_S + _DEADLINE_PER_ENTRY_S * len(entries(work.target)),
-        changes=not in_copy,
-        on_progress=lambda record: work.say(*_said(record, doing)),
-    )
+    with work.job(f"40_warm_cache-{mode}") as job:
+        return run_payload(
+            work.container,
+            "warm_cache",
+            {**workload.params(work.target), "mode": mode, "in_copy": in_copy},
+            python=workload.venv_python(work.target),
+            purpose=f"{doing}, one thread",
+            env={**workload.environment(work.target), "TORCHINDUCTOR_COMPILE_THREADS": "1"},
+            deadline_s=_DEADLINE_S + _DEADLINE_PER_ENTRY_S * len(entries(work.target)),
+            changes=not in_copy,
+            on_progress=lambda record: work.say(*_said(record, doing)),
+            job=job,
+        )
 
 
 def _said(record: Mapping[str, Any], doing: str) -> tuple[str, float | None]:

@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from helpers.reach.container import Container
+from helpers.reach.job import JobPlace
 from helpers.reach.payload import PayloadDocument, run_payload
 from helpers.recover.work import Json
 from helpers.target import Target
@@ -117,7 +118,7 @@ def free_core_series(measured: Mapping[str, Any]) -> tuple[list[dict[str, Any]],
 
 
 def run_benchmark(
-    container: Container, target: Target, say: Say, *, purpose: str
+    container: Container, target: Target, say: Say, *, purpose: str, job: JobPlace | None = None
 ) -> PayloadDocument:
     """Measure throughput in training's own thread layout, for as long as the target says.
 
@@ -128,6 +129,7 @@ def run_benchmark(
         target: what is declared of it.
         say: shows progress: what is going on, and how far.
         purpose: what it is for, in words.
+        job: as for ``run_payload``.
     """
     seconds = target.benchmark.seconds
     return run_payload(
@@ -145,6 +147,7 @@ def run_benchmark(
         env=environment(target),
         deadline_s=_FIRST_STEPS_DEADLINE_S + LONGEST_WARM_UP_S + seconds,
         on_progress=lambda record: say(*_said(record, seconds)),
+        job=job,
     )
 
 

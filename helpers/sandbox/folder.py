@@ -4,6 +4,7 @@
     {root}/sandbox.yaml     its target file
     {root}/repository       the training scripts, in git
     {root}/container        what a container's file system would be
+    {root}/bed              in a sandbox of kind pct: host and container, see ``sandbox.bed``
     {root}/baselines        accepted measurements of the healthy state
     {root}/healthy          what was written down of the healthy state: lock and lists
     {root}/wheels           stand-ins built on the spot
@@ -29,12 +30,13 @@ from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
 from helpers.errors import ParameterError, PreconditionFailed
 from helpers.recover.container_lock import hold, sandbox_key
 
+Kind = Literal["sandbox", "pct"]
 MADE_BY = "recover sandbox"
 _NOTE = "sandbox.json"
 _KEPT = "kept"
 _LOCK = ".lock"
 # Removed in this order; the note goes last, so that a removal cut short can be taken up again.
-_PARTS = ("container", "repository", "baselines", "healthy", "wheels", "sandbox.yaml", _NOTE)
+_PARTS = ("container", "bed", "repository", "baselines", "healthy", "wheels", "sandbox.yaml", _NOTE)
 
 
 class Note(BaseModel):
@@ -42,6 +44,7 @@ class Note(BaseModel):
 
     Attributes:
         root: the folder it was made in; a copy or a moved folder is no sandbox.
+        kind: "pct" has a container behind a host, on a bed of this machine.
         state: "making" until everything is in place; "removing" while it is taken away.
         started_at: when making it began, UTC.
         faults: what was broken on purpose.
@@ -53,6 +56,7 @@ class Note(BaseModel):
 
     made_by: Literal["recover sandbox"] = "recover sandbox"
     root: str
+    kind: Kind = "sandbox"
     state: Literal["making", "ready", "removing"]
     started_at: str
     faults: tuple[str, ...] = ()
@@ -84,6 +88,11 @@ class SandboxFolder:
     def container(self) -> Path:
         """What stands for the container's file system."""
         return self.root / "container"
+
+    @property
+    def bed(self) -> Path:
+        """In a sandbox of kind pct: the folder of its host and container."""
+        return self.root / "bed"
 
     @property
     def wheels(self) -> Path:

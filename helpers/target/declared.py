@@ -263,7 +263,7 @@ class Training(_Declared):
 class Target(_Declared):
     """Host, container and everything declared about it."""
 
-    name: str = Field(pattern=r"^[a-z0-9][a-z0-9_-]*$")
+    name: str = Field(pattern=r"^[a-z0-9][a-z0-9_-]*$", max_length=40)  # jobs are named by it
     description: str = ""
     reach: SandboxReach | PctReach = Field(discriminator="kind")
     identity: Identity

@@ -193,6 +193,43 @@ def test_ctrl_c_leaves_an_interrupted_run_and_no_process(environ, target, runs):
     assert alive == []
 
 
+def test_an_interrupted_run_is_resumed_and_only_what_no_longer_holds_is_done_again(
+    environ, target, broken_sandbox, runs
+):
+    folder = latest(runs)
+    script = broken_sandbox / "container/root/training/dflash_roles.py"
+    script.write_text(script.read_text() + "# by hand\n")
+    # As after a new version of the runbook:
+    folder.journal.append("stage_started", stage="10_environment", notebook_sha256="0" * 64)
+    end = {"state": "passed", "elapsed_s": 1.0, "summary": "", "verdict": "pass"}
+    folder.journal.append("stage_ended", stage="10_environment", **end)
+    done = recover(environ, "resume", "--yes")
+    assert "00_preflight     again: it is always run again" in done.stdout
+    assert "10_environment   again: its notebook has changed since" in done.stdout
+    assert "20_sources       again: it is not as it was left: replace the script" in done.stdout
+    assert "30_verify_torch  again: it was interrupted" in done.stdout
+    assert latest(runs).path == folder.path
+    assert states(folder)["30_verify_torch"] is StageState.PASSED
+    assert done.returncode == 4, "throughput was not asked for, so it is not known"
+    assert (folder.path / "notebooks/earlier/30_verify_torch-1.ipynb").exists()
+
+    done = recover(environ, "resume")
+    for stage in ("10_environment", "20_sources", "30_verify_torch"):
+        assert f"{stage:<16} still holds: not run again" in done.stdout
+    assert states(folder)["20_sources"] is StageState.PASSED
+    assert folder.journal.problems() == []
+
+
+def test_what_has_come_to_its_end_is_not_resumed(environ, runs):
+    ended = [f for f in map(RunFolder, runs.iterdir()) if f.path.name[0] != "."]
+    recovered = next(f for f in ended if f.outcome is Outcome.RECOVERED)
+    planned = next(f for f in ended if f.outcome is Outcome.PLANNED)
+    for folder, words in ((recovered, "has recovered"), (planned, "was only a plan")):
+        done = recover(environ, "resume", folder.asked.run_id)
+        assert done.returncode == 2
+        assert words in done.stderr
+
+
 def test_the_next_sandbox_in_a_folder_reuses_what_took_minutes(broken_sandbox):
     report = create(broken_sandbox, [], print)
     how = {step.name: step.how for step in report.steps}

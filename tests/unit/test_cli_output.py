@@ -46,8 +46,10 @@ def test_every_end_but_a_good_one_says_what_to_do_next(tmp_path, outcome, monkey
     following = _next_step(folder, outcome, "my target.yaml")
     if outcome is Outcome.RECOVERED:
         assert following == ""
-    else:
+    elif outcome is Outcome.PLANNED:
         assert "/nowhere/bin/recover run 'my target.yaml' --yes" in following
+    else:
+        assert f"/nowhere/bin/recover resume {folder.asked.run_id} --yes" in following
 
 
 def test_the_next_step_can_be_typed_as_this_program_was(tmp_path, monkeypatch):

@@ -19,8 +19,19 @@ MAY = {
     "recover": {"reach", "verdict", "target", "plan", "errors"},
     "book": {"errors", "verdict", "plan", "target", "reach", "record", "judge", "recover"},
     "sandbox": {"errors", "target", "verdict", "plan", "reach", "judge", "recover"},
-    "cli": {"errors", "plan", "target", "book", "record", "sandbox", "cli_output", "cli_record"},
+    "cli": {
+        "errors",
+        "plan",
+        "target",
+        "book",
+        "record",
+        "sandbox",
+        "cli_output",
+        "cli_record",
+        "cli_sandbox",
+    },
     "cli_record": {"book", "record"},
+    "cli_sandbox": {"target", "sandbox", "cli_output"},
     "cli_output": {"errors", "plan", "target", "verdict", "book", "record", "sandbox"},
     "": {"book"},
 }
@@ -43,6 +54,8 @@ def modules():
         inside = path.relative_to(HELPERS)
         if inside.parts[0] == "payloads" or inside.parts[:2] == ("sandbox", "repository"):
             continue
+        if inside.parts[:3] == ("sandbox", "bed", "standin"):
+            continue  # copied into a bed and run there by the system's Python
         yield path
 
 
