@@ -12,6 +12,7 @@ from typing import Annotated, Literal, Optional
 import typer
 from rich.console import Console
 
+from helpers import cli_baseline
 from helpers.errors import RunbookError
 
 _EXITS = """
@@ -28,6 +29,7 @@ app = typer.Typer(
 )
 sandbox_app = typer.Typer(help="Make and break the embedded practice target.", no_args_is_help=True)
 app.add_typer(sandbox_app, name="sandbox")
+app.add_typer(cli_baseline.app, name="baseline")
 console = Console(highlight=False)
 errors = Console(stderr=True, highlight=False)
 

@@ -32,7 +32,7 @@ def refuse_wrong_target(container: Container, target: Target, folder: RunFolder)
     """
     found = host_identity(container)
     refuse_another_host(folder, found)
-    _refuse_another_marker(container, target)
+    refuse_another_marker(container, target)
     if found and folder.asked.host_identity is None:
         folder.keep_host_identity(found)
 
@@ -58,7 +58,12 @@ def refuse_another_host(folder: RunFolder, found: dict[str, str]) -> None:
         )
 
 
-def _refuse_another_marker(container: Container, target: Target) -> None:
+def refuse_another_marker(container: Container, target: Target) -> None:
+    """Refuse a container without the declared marker. **Runs on:** container. **Changes:** nothing.
+
+    Raises:
+        WrongTarget: the marker is missing or another.
+    """
     declared = target.identity
     content = container.read(declared.marker_file)
     found = None if content is None else content.decode("utf-8", "backslashreplace").strip()

@@ -106,6 +106,14 @@ def find(target: Target, device: str, torch_build: str) -> tuple[Baseline | None
     return None, f"no {path.name} in {folder}; {said}"
 
 
+def read(path: Path) -> Baseline | str:
+    """A baseline file, or in words why it is none. **Runs on:** operator. **Changes:** nothing."""
+    try:
+        return _read(path)
+    except ParameterError as error:
+        return error.what
+
+
 def _read(path: Path) -> Baseline:
     try:
         baseline = Baseline.model_validate_json(path.read_text(encoding="utf-8"))

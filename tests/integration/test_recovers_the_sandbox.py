@@ -3,6 +3,7 @@
 The tests build on each other in the order they are written: one broken sandbox goes through its life.
 """
 
+import getpass
 import json
 import os
 import re
@@ -134,6 +135,19 @@ def test_a_second_run_finds_nothing_to_change_and_passes(environ, target, broken
     assert tree_hashes(broken_sandbox) == before
     changes = [e for e in latest(runs).journal.events() if e["event"] == "change"]
     assert changes == []
+
+
+def test_a_baseline_is_recorded_beside_the_one_before(environ, target, broken_sandbox):
+    folder = broken_sandbox / "baselines"
+    before = {p.name: p.read_bytes() for p in folder.glob("*.json")}
+    done = recover(environ, "baseline", "record", target, "--source", "a run has just recovered")
+    assert done.returncode == 0, done.stderr
+    (path,) = folder.glob("*.json")
+    assert json.loads(path.read_text())["source"].endswith(f"said by {getpass.getuser()}")
+    (aside,) = folder.glob("*.set-aside-*")
+    assert before == {path.name: aside.read_bytes()}
+    listed = recover(environ, "baseline", "list", target)
+    assert "a run has just recovered" in listed.stdout
 
 
 def test_a_torch_that_cannot_be_had_stops_the_chain_in_stage_30(
