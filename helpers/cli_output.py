@@ -16,7 +16,7 @@ from rich.text import Text
 
 from helpers.book.chain import StageEvent, run_chain, stages_through
 from helpers.book.live import read_live
-from helpers.book.resume import resume_chain
+from helpers.book.resume import close_dead_run, resume_chain
 from helpers.book.rooms import STAGES
 from helpers.errors import ParameterError
 from helpers.plan import Plan
@@ -210,6 +210,8 @@ def print_plans(console: Console, folder: RunFolder) -> None:
 
 def print_run(console: Console, folder: RunFolder) -> None:
     """One run: its stages and how it ended."""
+    if close_dead_run(folder):
+        console.print("Its runner died without a word: what it left open has been closed.")
     word = _outcome_word(folder)
     console.print(f"[bold]{folder.asked.run_id}[/]  {word}")
     for record in folder.stage_records():
@@ -242,7 +244,7 @@ def _outcome_word(folder: RunFolder) -> str:
         return folder.outcome.value.upper()
     if folder.asked.mode == "step":
         return "step by step"
-    return "not ended, or its runner died without a word"
+    return "not ended: it is going on, or its runner died without a word"
 
 
 def _record_line(record: StageRecord) -> Text:

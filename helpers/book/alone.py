@@ -7,13 +7,17 @@ This room must not know what a lock is made of.
 
 from __future__ import annotations
 
+import getpass
 import os
+import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from pydantic import ValidationError
+
 from helpers.book.binding import Binding
 from helpers.record.journal import Journal
-from helpers.record.run_folder import RunFolder
+from helpers.record.run_folder import Asked, RunFolder
 from helpers.recover.container_lock import Held, container_key, hold, holder
 from helpers.target import Target
 
@@ -58,6 +62,23 @@ def whole_run(target: Target) -> Iterator[Held]:
     """
     with hold(container_key(target), name=target.name, run_id=None) as held:
         yield held
+
+
+def runner_is_gone(asked: Asked) -> bool:
+    """Whether it is certain that nothing executes this run any more. **Changes:** nothing.
+
+    A chain holds its container from before its run folder is made until after the run's end is
+    written. Of another operator's run, or one on another machine, nothing can be said from here.
+    """
+    if asked.operator != getpass.getuser():
+        return False
+    try:
+        who = holder(container_key(Target.model_validate(asked.target)))
+    except ValidationError:  # a target of another version of this package
+        return False
+    if who is None or who.run_id not in (None, asked.run_id):
+        return True
+    return who.machine == socket.gethostname() and not who.lives
 
 
 def name_run(held: Held, folder: RunFolder) -> None:

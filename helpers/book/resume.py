@@ -13,6 +13,7 @@ from typing import Any
 import nbformat
 from pydantic import JsonValue
 
+from helpers.book.alone import runner_is_gone
 from helpers.book.binding import bind, runs_root
 from helpers.book.chain import StageEvent, Watch, carry_out
 from helpers.book.rooms import STAGES
@@ -109,8 +110,33 @@ def _taken_up(folder: RunFolder) -> RunFolder:
     """Close, and name, what a dead runner left open. **Changes:** the journal."""
     running = [r.name for r in folder.stage_records() if r.state is StageState.RUNNING]
     told: list[JsonValue] = [*running]
+    folder.journal.append("run_resumed", left_running=told, left_open=len(_open_changes(folder)))
+    _close_left_open(folder, running, by="resume")
+    return folder
+
+
+def close_dead_run(folder: RunFolder) -> bool:
+    """Write the end of a run whose runner died without a word, if it is such a run.
+
+    **Runs on:** operator. **Changes:** the journal, and then only of a run that has no end and whose
+    runner is gone: what was going on is interrupted, what was being changed is unknown.
+
+    Returns:
+        Whether it was one.
+    """
+    if folder.asked.mode != "run" or folder.outcome is not None:
+        return False
+    if not runner_is_gone(folder.asked):
+        return False
+    running = [r.name for r in folder.stage_records() if r.state is StageState.RUNNING]
+    _close_left_open(folder, running, by="status")
+    outcome, summary = Outcome.INTERRUPTED, f"{_DIED}; found out later."
+    folder.journal.append("run_ended", outcome=outcome.value, summary=summary, by="status")
+    return True
+
+
+def _close_left_open(folder: RunFolder, running: list[str], *, by: str) -> None:
     changes = _open_changes(folder)
-    folder.journal.append("run_resumed", left_running=told, left_open=len(changes))
     for stage, change in changes:
         folder.journal.append("change", stage=stage, phase="unknown", change=change, error=_DIED)
     for stage in running:
@@ -121,9 +147,8 @@ def _taken_up(folder: RunFolder) -> RunFolder:
             elapsed_s=None,
             summary=f"{_DIED}; {len(changes)} changes were begun and not ended",
             verdict=None,
-            by="resume",
+            by=by,
         )
-    return folder
 
 
 def _open_changes(folder: RunFolder) -> list[tuple[str, dict[str, Any]]]:

@@ -4,7 +4,9 @@ import os
 import signal
 import subprocess
 import sys
+import time
 
+import psutil
 import pytest
 import yaml
 
@@ -21,6 +23,7 @@ from tests.testbed.rooms import make_target
 STAGE = "30_verify_torch"
 HOLDS = """
 import sys
+import time
 from helpers.recover.container_lock import container_key, hold
 from helpers.target import load_target
 target = load_target(sys.argv[1])
@@ -202,3 +205,51 @@ def test_the_state_folder_is_the_operators(root):
     with hold(key, name="a test", run_id="a-run"):
         assert holder(key).pid == os.getpid()
         assert (root.parent / "state" / "recover-runbooks" / "locks" / f"{key}.lock").exists()
+
+
+def status(run):
+    program = (sys.executable, "-c", "from helpers.cli import main; main()", "status", run)
+    done = subprocess.run(program, capture_output=True, text=True, timeout=60, check=True)
+    return done.stdout
+
+
+def test_what_a_killed_runner_left_open_is_closed_by_whoever_asks(root, tmp_path):
+    run = (
+        sys.executable,
+        "-c",
+        "from helpers.cli import main; main()",
+        "run",
+        declare(root, "mine"),
+    )
+    runner = subprocess.Popen(run, stdout=subprocess.DEVNULL)
+    try:
+        runs = tmp_path / "runs"
+        wait_for(
+            lambda: any("stage_started" in p.read_text() for p in runs.glob("*/journal.jsonl"))
+        )
+        family = psutil.Process(runner.pid).children(recursive=True)
+        for process in family:
+            process.suspend()  # the stage goes on for as long as this test needs
+        folder = RunFolder.open(runs, "latest")
+        lines = len(list(folder.journal.events()))
+        assert "not ended" in status(folder.asked.run_id)
+        assert not any(e.get("by") == "status" for e in folder.journal.events())
+    finally:
+        runner.kill()
+        runner.wait()
+        for process in family:
+            process.kill()
+    said = status(folder.asked.run_id)
+    assert "what it left open has been closed" in said
+    assert "INTERRUPTED" in said
+    assert len(list(folder.journal.events())) > lines
+    assert folder.stage_record("00_preflight").state is StageState.INTERRUPTED
+    assert folder.journal.problems() == []
+    assert "what it left open" not in status(folder.asked.run_id)
+
+
+def wait_for(condition):
+    deadline_s = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline_s
+        time.sleep(0.02)

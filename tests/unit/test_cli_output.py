@@ -30,7 +30,7 @@ def test_a_run_of_another_version_does_not_hide_the_others(tmp_path):
 
 def test_a_run_without_an_end_is_not_called_anything_better(tmp_path):
     folder = RunFolder.create(tmp_path, asked())
-    assert "not ended, or its runner died" in printed(print_run, folder)
+    assert "not ended: it is going on, or its runner died" in printed(print_run, folder)
     folder.journal.append("run_ended", outcome="recovered", summary="")
     assert "RECOVERED" in printed(print_run, folder)
 
