@@ -14,6 +14,8 @@ Parameters (JSON):
 - ``warmup_seconds``, ``warmup_steps``: discarded after the first steps: at least so long, and at
   least so many steps of every thread (default 3 s, 3 steps)
 - ``counted_role``: whose tokens are the throughput (default: the last role)
+- ``prewarm``: start as a training does that calls ``prewarm``: all steps are built and made first
+  by one thread, before the others start (default false)
 
 **Changes:** the compile cache where it is not warm, and whatever the workload itself writes.
 
@@ -46,12 +48,12 @@ code 0. ::
 with that part of its tokens.  At most 2000 entries in a thread's ``steps``: beyond that neighbours
 are joined (``steps`` > 1, ``duration_s`` their mean, ``tokens`` their sum).
 
-Sent along with it: ``protocol``, ``torch_facts``, ``workload_steps``, ``cpu_use``, ``throughput``.
+Sent along with it: ``protocol``, ``torch_facts``, ``workload_steps``, ``cpu_use``, ``throughput``,
+``workers``, ``prewarm``.
 """
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable
 from types import ModuleType
@@ -60,11 +62,11 @@ from typing import Any
 import cpu_use
 import throughput
 import torch_facts
+import workers as training
 import workload_steps
 from protocol import REQUIRED, Param, ParamsRefused, Reporter, run
 
 SCHEMA = 1
-STOP_TIMEOUT_S = 30.0
 POLL_S = 0.05
 PROGRESS_EVERY_S = 1.0
 OWN_USE_EVERY_S = 0.25
@@ -80,54 +82,8 @@ PARAMS = {
     "warmup_seconds": Param(float, 3.0),
     "warmup_steps": Param(int, 3),
     "counted_role": Param(str, None),
+    "prewarm": Param(bool, False),
 }
-
-
-class Worker(threading.Thread):
-    """One thread of training: builds its steps, then takes them in turn until told to stop."""
-
-    def __init__(
-        self,
-        torch: ModuleType,
-        build: workload_steps.Build,
-        role: dict[str, Any],
-        index: int,
-        facts: dict[str, Any],
-    ) -> None:
-        super().__init__(name=f"{role['name']}{index}", daemon=True)
-        self.facts = facts
-        self.steps: list[throughput.Step] = []
-        self.ready = threading.Event()
-        self.failure: BaseException | None = None
-        self.halt = threading.Event()
-        self._torch, self._build, self._shapes = torch, build, role["shapes"]
-
-    def run(self) -> None:
-        """Build, take the first steps, go on. Whatever is raised is kept for the main thread."""
-        device, role = self.facts["device"], self.facts["role"]
-        try:
-            started = time.perf_counter()
-            todo = [self._build(device, role, dict(shape)) for shape in self._shapes]
-            torch_facts.synchronize(self._torch, device)
-            first = time.perf_counter()
-            self.facts["build_s"] = first - started
-            for step in todo:
-                self._take(step, device)
-            self.facts["first_steps_s"] = time.perf_counter() - first
-            self.ready.set()
-            while not self.halt.is_set():
-                self._take(todo[len(self.steps) % len(todo)], device)
-        except BaseException as error:  # sys.exit in user code ends its thread as well
-            self.failure = error
-            self.facts["error"] = f"{type(error).__name__}: {error}"
-        finally:
-            self.facts["stopped"] = True
-
-    def _take(self, step: workload_steps.Step, device: str) -> None:
-        started = time.perf_counter()
-        tokens = workload_steps.take(step)
-        torch_facts.synchronize(self._torch, device)
-        self.steps.append(throughput.Step(started, time.perf_counter(), tokens))
 
 
 class ThreadFailed(Exception):
@@ -161,12 +117,15 @@ def measure(params: dict[str, Any], reporter: Reporter) -> None:
     workers = _workers(torch, workload_steps.load(params["workload"]), roles)
     measured["threads"] = [worker.facts for worker in workers]
     try:
+        if params["prewarm"]:
+            reporter.progress(phase="prewarm")
+            training.warm_one_by_one(workers)
         _steady(params, workers, reporter)
         _count(torch, params["seconds"], workers, counters, reporter)
     except ThreadFailed:
         reporter.progress(phase="thread_failed")
     finally:
-        _stop(workers, reporter)
+        training.stop(workers, reporter)
         measured.setdefault("compile", {"before": counters.read(), "window": None})
         measured["compile"]["reasons"] = counters.reasons()
         measured["memory"] = torch_facts.memory(torch, devices)
@@ -174,10 +133,10 @@ def measure(params: dict[str, Any], reporter: Reporter) -> None:
 
 def _workers(
     torch: ModuleType, build: workload_steps.Build, roles: list[dict[str, Any]]
-) -> list[Worker]:
+) -> list[training.Worker]:
     empty = dict.fromkeys(LATER)
     return [
-        Worker(
+        training.Worker(
             torch,
             build,
             role,
@@ -189,7 +148,7 @@ def _workers(
     ]
 
 
-def _steady(params: dict[str, Any], workers: list[Worker], reporter: Reporter) -> None:
+def _steady(params: dict[str, Any], workers: list[training.Worker], reporter: Reporter) -> None:
     """Start the threads and wait until all have their first steps and the warm-up behind them."""
     started = time.perf_counter()
     for worker in workers:
@@ -212,7 +171,7 @@ def _steady(params: dict[str, Any], workers: list[Worker], reporter: Reporter) -
 def _count(
     torch: ModuleType,
     seconds: float,
-    workers: list[Worker],
+    workers: list[training.Worker],
     counters: torch_facts.CompileCounters,
     reporter: Reporter,
 ) -> None:
@@ -237,7 +196,7 @@ def _count(
         "window": torch_facts.difference(compiled, counters.read()),
     }
     # The steps under way at the end still count with their part: let them end first.
-    _stop(workers, reporter)
+    training.stop(workers, reporter)
     measured.update(throughput.summary(workers, begin, end, measured["counted_role"]))
     for one in measured["series"]:
         start = begin + one["t_s"]
@@ -246,7 +205,7 @@ def _count(
 
 
 def _wait(
-    phase: str, workers: list[Worker], reporter: Reporter, over: Callable[[float], bool]
+    phase: str, workers: list[training.Worker], reporter: Reporter, over: Callable[[float], bool]
 ) -> float:
     """Wait until ``over(elapsed seconds)`` or a thread's failure; return the seconds waited."""
     reporter.measured["phase"] = phase
@@ -266,22 +225,6 @@ def _wait(
                 phase=phase, elapsed_s=round(elapsed, 1), ready=ready, threads=len(workers)
             )
         time.sleep(POLL_S)
-
-
-def _stop(workers: list[Worker], reporter: Reporter) -> None:
-    """Ask the threads to stop, wait for them, note what they raised and which did not stop."""
-    for worker in workers:
-        worker.halt.set()
-    until = time.monotonic() + STOP_TIMEOUT_S
-    for number, worker in enumerate(workers):
-        if worker.ident is not None:
-            worker.join(max(0.0, until - time.monotonic()))
-        noted = any(error["where"] == f"threads[{number}]" for error in reporter.errors)
-        if worker.failure is not None and not noted:
-            reporter.error(f"threads[{number}]", worker.failure)
-        elif worker.is_alive() and not noted:
-            message = f"{worker.name} did not stop within {STOP_TIMEOUT_S:g} s"
-            reporter.error(f"threads[{number}]", message, kind="DidNotStop")
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ from typing import Any
 import yaml
 from pydantic import BaseModel, ConfigDict
 
-from helpers.sandbox import healthy
+from helpers.sandbox import healthy, thread_race
 from helpers.sandbox.describe import describe
 from helpers.sandbox.faults import FAULTS, chosen, write_target
 from helpers.sandbox.folder import Note, SandboxFolder
@@ -79,6 +79,8 @@ def create(
     say(f"making a sandbox in {root}")
     wanted = chosen(faults)
     declared = _filled_in(template, root)
+    races = thread_race.NAME in wanted
+    declared = thread_race.declare(declared) if races else declared
     folder = SandboxFolder(root)
     folder.note()  # refuses a folder that is none of ours before a lock file is put into it
     with folder.locked():
@@ -88,14 +90,16 @@ def create(
         folder.write_note(note)
         write_target(folder, declared)
         making = Making(folder=folder, target=load_target(str(folder.target_file)), say=say)
-        shown = [name for name in wanted if name in _SEEN_IN_TRAINING]
-        _make_healthy(making, goes_on=bool(shown))
-        _break(making, shown, [name for name in wanted if name not in shown])
+        later = [name for name in wanted if name != thread_race.NAME]
+        shown = [name for name in later if name in _SEEN_IN_TRAINING]
+        _make_healthy(making, races=races, goes_on=bool(shown))
+        _break(making, shown, [name for name in later if name not in shown])
         steps = tuple(step.model_dump(mode="json") for step in making.steps)
         folder.write_note(note.model_copy(update={"state": "ready", "steps": steps}))
     elapsed_s = time.monotonic() - began_s
     say(f"made in {elapsed_s:.0f} s; {_reused(making.steps)}")
-    plain = root == DEFAULT_SANDBOX_ROOT and template == TEMPLATE and "wrong-torch" not in wanted
+    changed = {"wrong-torch", thread_race.NAME} & set(wanted)  # what the target file declares
+    plain = root == DEFAULT_SANDBOX_ROOT and template == TEMPLATE and not changed
     return SandboxReport(
         root=str(root),
         target="sandbox" if plain else str(folder.target_file),
@@ -122,14 +126,18 @@ def _clear(folder: SandboxFolder, say: Say) -> None:
     say(f"removed the {state} sandbox of {note.started_at}: {', '.join(removed)}")
 
 
-def _make_healthy(making: Making, *, goes_on: bool) -> None:
+def _make_healthy(making: Making, *, races: bool, goes_on: bool) -> None:
+    repository = making.folder.repository
     with making.step("repository", "the training scripts, in git") as outcome:
-        outcome.detail = f"HEAD is {make_repository(making.folder.repository)[:12]}"
+        outcome.detail = f"HEAD is {make_repository(repository)[:12]}"
+    if races:
+        with making.step(thread_race.NAME, thread_race.WHAT) as outcome:
+            outcome.detail = f"HEAD is {thread_race.commit(repository)[:12]}"
     healthy.lay_out(making)
     healthy.build_environment(making)
     healthy.deploy_scripts(making)
     healthy.fill_cache(making)
-    healthy.train(making, healthy.measure_baseline(making), goes_on=goes_on)
+    healthy.train(making, healthy.measure_baseline(making, races=races), goes_on=goes_on)
 
 
 def _break(making: Making, shown: Sequence[str], others: Sequence[str]) -> None:
