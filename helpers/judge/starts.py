@@ -10,7 +10,9 @@ and shape in a process of its own (stage 40's proof). The kinds, the gravest fir
   made than the serial run has, or a device's threads do less work than ``WORK_RATIO`` of what one
   thread alone does there, or need more than ``MEMORY_RATIO`` × the memory of all their serial steps
   together.
-- *recompiles*: torch gave a function up at its recompile limit, or compiled inside the window.
+- *recompiles*: torch gave a function up at its recompile limit, or compiled more than
+  ``COMPILED_PER_S`` graphs a second in the window. (A graph now and then is Dynamo's own: threads
+  that share a ``forward`` reorder its list of graphs, and one that looks it through may miss.)
 - *residue*: torch's tracing flag is up, or ``nn.Module`` is patched, when no thread runs any more.
 - *fine*, or *unknown* where it did not come far enough to say.
 """
@@ -27,6 +29,7 @@ from helpers.judge.signatures import recognise
 LOSS_RATIO = 0.02
 WORK_RATIO = 0.5
 MEMORY_RATIO = 1.5
+COMPILED_PER_S = 1.0
 FINE, UNKNOWN = "fine", "unknown"
 CRASH, DEADLOCK, WRONG = "crash", "deadlock", "wrong results"
 EAGER, RECOMPILES, RESIDUE = "silent eager fallback", "recompiles", "residue"
@@ -211,7 +214,8 @@ def _memory(start: object, serial: object) -> Iterator[str]:
 def _recompiles(start: object) -> Iterator[str]:
     if (count := number(start, "over_limit") or 0) > 0:
         yield f"{count:.0f} compilations were given up at torch's recompile limit"
-    if (count := number(start, "compile", "window", "compilations") or 0) > 0:
+    allowed = COMPILED_PER_S * (number(start, "window_s") or 0.0)
+    if (count := number(start, "compile", "window", "compilations") or 0) > allowed:
         yield f"{count:.0f} graphs were compiled after all threads had their first steps"
 
 

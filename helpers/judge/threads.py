@@ -2,8 +2,9 @@
 
 The verdict is one word, the headline of the check "thread start":
 
-- *safe* (pass): every start was fine, and that is no luck: this torch keeps threads apart, or its
-  tracing flag was never up while they took their first steps, or there is only one thread.
+- *safe* (pass): every start was fine, and that is no luck: this torch keeps threads apart, or
+  nothing was traced (its flag was never found up while they took their first steps, and nothing was
+  compiled later), or there is only one thread.
 - *racy*: a start crashed, hung or computed something else than the serial run.
 - *silently degraded*: none of that, but a start ran uncompiled, compiled on and on, or left torch's
   state damaged.
@@ -142,7 +143,7 @@ def _meaning(
     if unclear or not kinds[how]:
         return f"It could not be measured: {unclear or 'nothing was started'}."
     return (
-        f"None failed, but this torch is exposed and traced while the threads started "
+        "None failed, but this torch is exposed and traced while the threads ran "
         f"({traced(measured, how):.0%} of the looks): that may have been luck. {_REMEDY}"
     )
 
