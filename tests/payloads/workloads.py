@@ -114,16 +114,16 @@ RACING = TOLD.format(extra=_TRACING + _AS_211)
 # it: torch's flag stays up for ever. With the check muted all compiled functions then run eager.
 MUTED = TOLD.format(
     extra="""
-class Slow(nn.Module):
-    def forward(self, x):
-        time.sleep(0.6)
-        return x + 1
-
+from torch.fx.experimental.proxy_tensor import make_fx
 
 BACKEND = "aot_eager"
 traced = threading.local()
-turn = threading.Lock()
-entered = []
+both = threading.Barrier(2)
+
+
+def slow(x):
+    time.sleep(0.6)
+    return x + 1
 
 
 def before_call():
@@ -131,11 +131,9 @@ def before_call():
     if threading.current_thread() is threading.main_thread() or hasattr(traced, "once"):
         return
     traced.once = True
-    with turn:
-        entered.append(threading.get_ident())
-        if len(entered) > 1:
-            time.sleep(0.3)
-    torch.fx.symbolic_trace(Slow())
+    time.sleep(0.3 * both.wait())
+    make_fx(slow)(torch.ones(1))
+    both.wait()
 """
 )
 # Each thread holds what the other one waits for.
@@ -156,11 +154,17 @@ def before_call():
             pass
 """
 )
-# The replicas share their parameters: with two threads each step sees the other one's updates.
+# What should be each thread's own is shared: the loss depends on how many steps all have taken.
 SHARED = TOLD.format(
-    extra='BACKEND = "eager"\nSHARED = [nn.Linear(16, 16) for _ in range(4)]\n\n\n'
-    "def before_call():\n    pass\n"
-).replace("layers = [nn.Linear(16, 16) for _ in range(4)]", "layers = SHARED")
+    extra="""
+BACKEND = "aot_eager"
+taken = []
+
+
+def before_call():
+    taken.append(1)
+"""
+).replace("compiled(x).square().mean()", "compiled(x).square().mean() * (1 + len(taken) / 10)")
 DYING = TOLD.format(
     extra='import os\n\nBACKEND = "aot_eager"\n\n\ndef before_call():\n'
     "    if threading.current_thread() is not threading.main_thread():\n"
