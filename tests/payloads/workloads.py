@@ -132,7 +132,8 @@ def before_call():
         return
     traced.once = True
     time.sleep(0.3 * both.wait())
-    make_fx(slow)(torch.ones(1))
+    with contextlib.suppress(AssertionError):  # of the one whose patch the other one took away
+        make_fx(slow)(torch.ones(1))
     both.wait()
 """
 )
