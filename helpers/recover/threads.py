@@ -36,9 +36,9 @@ from helpers.recover.work import Json, Work
 
 STAGE = "50_threads"
 WINDOW_S = 2.0
-_LEAST_DEADLINE_S, _MOST_DEADLINE_S = 60.0, 900.0
+_LEAST_DEADLINE_S, _MOST_DEADLINE_S = 45.0, 900.0
 # A start that compiles everything anew in every thread takes a few times as long as one thread.
-_TIMES_SERIAL = 6.0
+_TIMES_SERIAL = 4.0
 _LAST_LINES = 200
 
 
