@@ -17,7 +17,8 @@ from helpers.errors import RunbookError
 
 _EXITS = """
 Exit codes of `run` and `resume`: 0 recovered · 1 failed · 2 wrong use, nothing touched · 3 degraded: it
-works, below the baseline · 4 unknown: not measured · 5 needs approval · 130 interrupted. `plan` ends with 0.
+works, below the baseline or only with a remedy · 4 unknown: not measured · 5 needs approval · 130
+interrupted. `plan` ends with 0.
 """
 
 app = typer.Typer(

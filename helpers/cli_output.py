@@ -11,6 +11,7 @@ from typing import Literal, cast
 
 from rich.console import Console
 from rich.live import Live
+from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
@@ -152,7 +153,8 @@ def _ended(console: Console, folder: RunFolder, outcome: Outcome, why: str, targ
     if folder.asked.mode == "plan" or outcome is Outcome.NEEDS_APPROVAL:
         print_plans(console, folder)
     colour = _COLOURS.get(outcome, "yellow")
-    console.print(f"\n[bold {colour}]{outcome.value.upper()}[/]  {why}", soft_wrap=True)
+    # Escaped: what is said may hold brackets, which would be taken for markup.
+    console.print(f"\n[bold {colour}]{outcome.value.upper()}[/]  {escape(why)}", soft_wrap=True)
     console.print(f"report  {folder.path / 'report.html'}", soft_wrap=True)
     following = _next_step(folder, outcome, target)
     if following:

@@ -16,6 +16,8 @@ from helpers.book import panel
 from helpers.book.diff import diff_view
 from helpers.book.view import View
 from helpers.errors import ParameterError
+from helpers.judge.starts import classify
+from helpers.judge.threads import THREE_LINES
 from helpers.record.measured import first_steps_plot, throughput_plot
 from helpers.record.reading import read_run
 from helpers.record.run_folder import RunFolder
@@ -129,6 +131,18 @@ def _warm_cache_measured(found: Any) -> dict[str, Any]:
     }
 
 
+def _threads_measured(found: Any) -> dict[str, Any]:
+    bare, warmed = _at(found, "bare") or [], _at(found, "prewarmed") or []
+    return {
+        "processes started as training does": len(bare),
+        "processes warmed by one thread first": len(warmed),
+        "threads in each": len(_at(bare, 0, "threads") or []),
+        "torch": _at(bare, 0, "torch", "version"),
+        "compared with the serial run of": _at(found, "serial_from"),
+        "longest a start may take (s)": _at(found, "deadline_s"),
+    }
+
+
 def _benchmark_facts(found: Any) -> dict[str, Any]:
     return {
         "baseline_tok_per_s": _at(found, "expected", "tok_per_s"),
@@ -197,6 +211,31 @@ def _cold_vs_warm(evidence: Evidence, folder: RunFolder) -> View:
     return first_steps_view(picture) if picture else panel.note_view("No first step was measured.")
 
 
+def _starts(evidence: Evidence, folder: RunFolder) -> View:
+    measured = evidence["measured"] or {}
+    rows: list[list[JsonValue]] = []
+    for how, said in (("bare", "as training does"), ("prewarmed", "warmed first")):
+        for number, start in enumerate(_at(measured, how) or [], 1):
+            kind, why = classify(start, _at(measured, "serial"))
+            looks, up = (_at(start, "tracing", part) for part in ("looks", "up"))
+            traced = f"{up / looks:.0%}" if looks else None
+            seconds, rate = _at(start, "first_steps_s"), _at(start, "tok_per_s")
+            rows.append([f"{said}, {number}", kind, seconds, rate, traced, why or "–"])
+    if not rows:
+        return panel.note_view("Nothing was started.")
+    titles = ["start", "what became of it", "first steps (s)", "tok/s", "traced meanwhile", "why"]
+    return panel.table_view("Every process", titles, rows)
+
+
+def _remedy(evidence: Evidence, folder: RunFolder) -> View:
+    if not _at(evidence, "measured", "prewarmed"):
+        return panel.note_view("The remedy was not needed.")
+    lines: list[list[JsonValue]] = [[line] for line in THREE_LINES]
+    return panel.table_view(
+        "Beside helpers/payloads/prewarm.py, before the threads start", ["three lines"], lines
+    )
+
+
 def _throughput(evidence: Evidence, folder: RunFolder) -> View:
     from helpers.book.plots import throughput_view  # loads matplotlib
 
@@ -214,6 +253,7 @@ _MEASURED: dict[str, Callable[[Any], dict[str, Any]]] = {
     "10_environment": _environment_measured,
     "20_sources": _sources_measured,
     "40_warm_cache": _warm_cache_measured,
+    "50_threads": _threads_measured,
     "60_benchmark": _benchmark_measured,
 }
 _PICTURES: dict[str, dict[str, Callable[[Evidence, RunFolder], View]]] = {
@@ -221,5 +261,6 @@ _PICTURES: dict[str, dict[str, Callable[[Evidence, RunFolder], View]]] = {
     "20_sources": {"diff": _diff},
     "30_verify_torch": {"devices": _devices},
     "40_warm_cache": {"cold_vs_warm": _cold_vs_warm},
+    "50_threads": {"starts": _starts, "remedy": _remedy},
     "60_benchmark": {"throughput": _throughput},
 }

@@ -15,10 +15,19 @@ from helpers.judge import environment as judge_environment
 from helpers.judge import preflight as judge_preflight
 from helpers.judge import report as judge_report
 from helpers.judge import sources as judge_sources
+from helpers.judge import threads as judge_threads
 from helpers.judge import verify_torch as judge_verify_torch
 from helpers.judge import warm_cache as judge_warm_cache
 from helpers.record.run_folder import RunFolder
-from helpers.recover import benchmark, environment, preflight, sources, verify_torch, warm_cache
+from helpers.recover import (
+    benchmark,
+    environment,
+    preflight,
+    sources,
+    threads,
+    verify_torch,
+    warm_cache,
+)
 from helpers.recover.work import Json, Room
 from helpers.target import Target
 from helpers.verdict import Check, Verdict
@@ -74,6 +83,12 @@ STAGES: dict[str, StageKind] = {
     ),
     "40_warm_cache": StageKind(
         "warm the compile cache and prove it", _room(warm_cache), judge_warm_cache.judge
+    ),
+    "50_threads": StageKind(
+        "start training's threads: do they race?",
+        _room(threads),
+        judge_threads.judge,
+        headline="thread start",
     ),
     "60_benchmark": StageKind(
         "measure throughput against the baseline",

@@ -17,6 +17,8 @@ Parameters (JSON):
 - ``warmup_longest_seconds``: counting begins then even though something is still being compiled,
   which the window's counters tell (default 60)
 - ``counted_role``: whose tokens are the throughput (default: the last role)
+- ``prewarm``: start as a training does that calls ``prewarm``: all steps are built and made first
+  by one thread, before the others start (default false)
 
 **Changes:** whatever the workload itself writes.  The compile cache stays as it is: torch works in a
 private copy of it (see ``cache_copy``), where it is named by ``TORCHINDUCTOR_CACHE_DIR``.
@@ -53,7 +55,7 @@ with that part of its tokens.  At most 2000 entries in a thread's ``steps``: bey
 are joined (``steps`` > 1, ``duration_s`` their mean, ``tokens`` their sum).
 
 Sent along with it: ``protocol``, ``torch_facts``, ``workload_steps``, ``training_threads``,
-``cache_copy``, ``folders``, ``cpu_use``, ``throughput``.
+``prewarm``, ``cache_copy``, ``folders``, ``cpu_use``, ``throughput``.
 """
 
 from __future__ import annotations
@@ -69,10 +71,9 @@ import throughput
 import torch_facts
 import workload_steps
 from protocol import REQUIRED, Param, ParamsRefused, Reporter, run
-from training_threads import Calm, Worker, make_workers
+from training_threads import Calm, Worker, make_workers, stop, warm_one_by_one
 
 SCHEMA = 1
-STOP_TIMEOUT_S = 30.0
 POLL_S = 0.05
 PROGRESS_EVERY_S = 1.0
 OWN_USE_EVERY_S = 0.25
@@ -86,6 +87,7 @@ PARAMS = {
     "warmup_steps": Param(int, 3),
     "warmup_longest_seconds": Param(float, 60.0),
     "counted_role": Param(str, None),
+    "prewarm": Param(bool, False),
 }
 
 
@@ -118,12 +120,15 @@ def measure(params: dict[str, Any], reporter: Reporter) -> None:
     workers = make_workers(torch, workload_steps.load(params["workload"]), roles)
     measured["threads"] = [worker.facts for worker in workers]
     try:
+        if params["prewarm"]:
+            reporter.progress(phase="prewarm")
+            warm_one_by_one(workers)
         _steady(params, workers, counters, reporter)
         _count(torch, params["seconds"], workers, counters, reporter)
     except ThreadFailed:
         reporter.progress(phase="thread_failed")
     finally:
-        _stop(workers, reporter)
+        stop(workers, reporter)
         measured["files"] = workload_steps.loaded_files(params["workload"])
         measured.setdefault("compile", {"before": counters.read(), "window": None})
         measured["compile"]["reasons"] = counters.reasons()
@@ -194,7 +199,7 @@ def _count(
         "window": torch_facts.difference(compiled, counters.read()),
     }
     # The steps under way at the end still count with their part: let them end first.
-    _stop(workers, reporter)
+    stop(workers, reporter)
     measured.update(throughput.summary(workers, begin, end, measured["counted_role"]))
     for one in measured["series"]:
         start = begin + one["t_s"]
@@ -223,22 +228,6 @@ def _wait(
                 phase=phase, elapsed_s=round(elapsed, 1), ready=ready, threads=len(workers)
             )
         time.sleep(POLL_S)
-
-
-def _stop(workers: list[Worker], reporter: Reporter) -> None:
-    """Ask the threads to stop, wait for them, note what they raised and which did not stop."""
-    for worker in workers:
-        worker.halt.set()
-    until = time.monotonic() + STOP_TIMEOUT_S
-    for number, worker in enumerate(workers):
-        if worker.ident is not None:
-            worker.join(max(0.0, until - time.monotonic()))
-        noted = any(error["where"] == f"threads[{number}]" for error in reporter.errors)
-        if worker.failure is not None and not noted:
-            reporter.error(f"threads[{number}]", worker.failure)
-        elif worker.is_alive() and not noted:
-            message = f"{worker.name} did not stop within {STOP_TIMEOUT_S:g} s"
-            reporter.error(f"threads[{number}]", message, kind="DidNotStop")
 
 
 if __name__ == "__main__":

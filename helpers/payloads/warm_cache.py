@@ -22,7 +22,8 @@ still done)::
     {mode, cache_dir, cache_copy: {files, bytes, copied_s}|null, compile_threads: str|null, environment: {},
      torch: {version, git_version, cuda, hip}, files: {name: sha256|null}, import_s, load_s,
      entries: [{role, device, shape, build_s, first_step_s, later_step_s: median|null,
-                tokens: of the last step,
+                tokens: of the last step, losses: [of each step, where it says],
+                module_calls: modules that Python entered in one more step: few when compiled,
                 counters: {fxgraph_cache_hit, fxgraph_cache_miss, fxgraph_cache_bypass,
                            aot_autograd_cache_hit, aot_autograd_cache_miss,
                            aot_autograd_cache_bypass, aot_autograd_cache_saved, unique_graphs,
@@ -37,7 +38,8 @@ still done)::
 ``later_step_s`` is the median of all steps but the first.  A counter is what that entry added.
 ``files`` are those loaded from the workload's folder, relative to it.
 
-Sent along with it: ``protocol``, ``folders``, ``cache_copy``, ``torch_facts``, ``workload_steps``.
+Sent along with it: ``protocol``, ``folders``, ``cache_copy``, ``torch_facts``, ``tracing``,
+``workload_steps``.
 """
 
 from __future__ import annotations
@@ -52,10 +54,13 @@ from typing import Any
 import cache_copy
 import folders
 import torch_facts
+import tracing
 import workload_steps
 from protocol import REQUIRED, Param, ParamsRefused, Reporter, run
 
 SCHEMA = 1
+# What an entry gets later, and what stays null when it does not come to that.
+LATER = ("build_s", "first_step_s", "later_step_s", "tokens", "module_calls", "error")
 PARAMS = {
     "workload": Param(str, REQUIRED),
     "roles": Param(list, REQUIRED, items=dict),
@@ -151,7 +156,7 @@ def _fill(
     """Build one entry's step, take its steps, and note what that did to the cache."""
     device = entry["device"]
     counted = counters.read()
-    entry.update(dict.fromkeys(("build_s", "first_step_s", "later_step_s", "tokens", "error")))
+    entry.update(dict.fromkeys(LATER), losses=[])
     entry["cache_before"] = folders.size(cache_dir)
     try:
         torch_facts.reset_peaks(torch, [device])
@@ -165,8 +170,10 @@ def _fill(
             entry["tokens"] = workload_steps.take(step)
             torch_facts.synchronize(torch, device)
             durations.append(time.perf_counter() - started)
+            entry["losses"].append(workload_steps.loss(step))
             entry["first_step_s"] = durations[0]
             entry["later_step_s"] = statistics.median(durations[1:]) if durations[1:] else None
+        entry["module_calls"] = tracing.module_calls(torch, step)
     except Exception as error:
         entry["error"] = f"{type(error).__name__}: {error}"
         reporter.error(f"entry {entry['role']} {device} {entry['shape']}", error)

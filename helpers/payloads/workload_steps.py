@@ -1,9 +1,10 @@
 """The user's training step behind its small contract, as the payloads use it.
 
 The contract is one Python file with ``build(device: str, role: str, shape: dict) -> step``;
-``step()`` runs one training step and returns the number of tokens it processed.  A file that breaks
-it is an error of the file, told in its terms.  Sent along with the payloads that need it.  Standard
-library only, Python 3.9 and newer.
+``step()`` runs one training step and returns the number of tokens it processed.  A step may have an
+attribute ``loss``, a function that gives the last loss as a number: then what threads compute can
+be compared.  A file that breaks it is an error of the file, told in its terms.  Sent along with the
+payloads that need it.  Standard library only, Python 3.9 and newer.
 """
 
 from __future__ import annotations
@@ -54,6 +55,12 @@ def take(step: Step) -> int:
             f"step() must return the number of tokens it processed, not {tokens!r}"
         )
     return tokens
+
+
+def loss(step: Step) -> float | None:
+    """The loss of the last step taken; None where the step does not say."""
+    read = getattr(step, "loss", None)
+    return None if read is None else float(read())
 
 
 def loaded_files(workload: str) -> dict[str, str | None]:

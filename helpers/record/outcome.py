@@ -7,6 +7,9 @@ from collections.abc import Sequence
 from helpers.record.run_folder import Outcome, StageRecord, StageState
 
 PROVING_STAGE = "60_benchmark"
+# Stages that can find that training works, and worse than it should: below the baseline, or only when
+# its threads are started in another way than it starts them.
+DEGRADING_STAGES = ("50_threads", PROVING_STAGE)
 
 EXIT_CODES: dict[Outcome, int] = {
     Outcome.RECOVERED: 0,
@@ -52,6 +55,5 @@ def outcome_of(mode: str, records: Sequence[StageRecord]) -> tuple[Outcome, str]
 
 
 def _named(outcome: Outcome, record: StageRecord) -> Outcome:
-    if outcome is Outcome.FAILED and record.name == PROVING_STAGE and record.verdict == "degraded":
-        return Outcome.DEGRADED
-    return outcome
+    degraded = record.name in DEGRADING_STAGES and record.verdict == "degraded"
+    return Outcome.DEGRADED if outcome is Outcome.FAILED and degraded else outcome

@@ -122,6 +122,8 @@ def run_benchmark(
 ) -> PayloadDocument:
     """Measure throughput in training's own thread layout, for as long as the target says.
 
+    The threads start as training starts them: with the remedy where the target declares it.
+
     **Runs on:** container. **Changes:** nothing: torch works in a copy of the compile cache.
 
     Args:
@@ -141,6 +143,7 @@ def run_benchmark(
             "warmup_seconds": WARM_UP_S,
             "warmup_steps": WARM_UP_STEPS,
             "warmup_longest_seconds": LONGEST_WARM_UP_S,
+            "prewarm": target.threads.remedy == "prewarm",
         },
         python=venv_python(target),
         purpose=purpose,
@@ -161,6 +164,8 @@ def _said(record: Mapping[str, Any], seconds: float) -> tuple[str, float | None]
         )
     if phase == "window":
         return f"counting tokens: {elapsed_s:.0f} of {seconds:.0f} s", min(elapsed_s / seconds, 1.0)
-    return {"warm_up": "warming up", "thread_failed": "a thread has failed"}.get(
-        str(phase), "starting"
-    ), None
+    return {
+        "warm_up": "warming up",
+        "prewarm": "making every first step in one thread",
+        "thread_failed": "a thread has failed",
+    }.get(str(phase), "starting"), None

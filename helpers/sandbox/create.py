@@ -15,7 +15,7 @@ from typing import Any
 import yaml
 from pydantic import BaseModel, ConfigDict
 
-from helpers.sandbox import healthy, remote
+from helpers.sandbox import healthy, remote, thread_race
 from helpers.sandbox.describe import describe, making_of
 from helpers.sandbox.faults import FAULTS, chosen, write_target
 from helpers.sandbox.folder import Kind, Note, SandboxFolder
@@ -88,6 +88,7 @@ def create(
         remote.refuse_without_means()
         remote.refuse_a_long_path(root)
     load_target(str(template))  # refuses a template that declares something wrong
+    races = thread_race.NAME in wanted
     folder = SandboxFolder(root)
     folder.note()  # refuses a folder that is none of ours before a lock file is put into it
     with folder.locked():
@@ -95,16 +96,18 @@ def create(
         started_at = datetime.now(UTC).isoformat(timespec="seconds")
         note = Note(root=str(root), kind=kind, state="making", started_at=started_at, faults=wanted)
         folder.write_note(note)
-        making = _laid_out(folder, template, kind, say)
-        shown = [name for name in wanted if name in _SEEN_IN_TRAINING]
-        _make_healthy(making, goes_on=bool(shown))
-        _break(making, shown, [name for name in wanted if name not in shown])
+        making = _laid_out(folder, template, kind, say, races=races)
+        later = [name for name in wanted if name != thread_race.NAME]
+        shown = [name for name in later if name in _SEEN_IN_TRAINING]
+        _make_healthy(making, races=races, goes_on=bool(shown))
+        _break(making, shown, [name for name in later if name not in shown])
         making.close()
         steps = tuple(step.model_dump(mode="json") for step in making.steps)
         folder.write_note(note.model_copy(update={"state": "ready", "steps": steps}))
     elapsed_s = time.monotonic() - began_s
     say(f"made in {elapsed_s:.0f} s; {_reused(making.steps)}")
-    plain = root == DEFAULT_SANDBOX_ROOT and template == TEMPLATE and "wrong-torch" not in wanted
+    changed = {"wrong-torch", thread_race.NAME} & set(wanted)  # what the target file declares
+    plain = root == DEFAULT_SANDBOX_ROOT and template == TEMPLATE and not changed
     plain = plain and kind == "sandbox"
     return SandboxReport(
         root=str(root),
@@ -115,9 +118,12 @@ def create(
     )
 
 
-def _laid_out(folder: SandboxFolder, template: Path, kind: Kind, say: Say) -> Making:
+def _laid_out(
+    folder: SandboxFolder, template: Path, kind: Kind, say: Say, *, races: bool
+) -> Making:
     """The sandbox's target file, and for kind pct the bed that it declares."""
     declared: dict[str, Any] = yaml.safe_load(template.read_text(encoding="utf-8"))
+    declared = thread_race.declare(declared) if races else declared
     steps: list[StepReport] = []
     if kind == "pct":
         began_s = time.monotonic()
@@ -149,14 +155,18 @@ def _clear(folder: SandboxFolder, say: Say) -> None:
     say(f"removed the {state} sandbox of {note.started_at}: {', '.join(removed)}")
 
 
-def _make_healthy(making: Making, *, goes_on: bool) -> None:
+def _make_healthy(making: Making, *, races: bool, goes_on: bool) -> None:
+    repository = making.folder.repository
     with making.step("repository", "the training scripts, in git") as outcome:
-        outcome.detail = f"HEAD is {make_repository(making.folder.repository)[:12]}"
+        outcome.detail = f"HEAD is {make_repository(repository)[:12]}"
+    if races:
+        with making.step(thread_race.NAME, thread_race.WHAT) as outcome:
+            outcome.detail = f"HEAD is {thread_race.commit(repository)[:12]}"
     healthy.lay_out(making)
     healthy.build_environment(making)
     healthy.deploy_scripts(making)
     healthy.fill_cache(making)
-    healthy.train(making, healthy.measure_baseline(making), goes_on=goes_on)
+    healthy.train(making, healthy.measure_baseline(making, races=races), goes_on=goes_on)
 
 
 def _break(making: Making, shown: Sequence[str], others: Sequence[str]) -> None:

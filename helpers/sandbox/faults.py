@@ -24,6 +24,7 @@ from helpers.reach.payload import run_payload
 from helpers.recover import uv, warm_record
 from helpers.recover.inventory import SYSTEM_PYTHON, look_at
 from helpers.recover.work import Work
+from helpers.sandbox import thread_race
 from helpers.sandbox.folder import SandboxFolder
 from helpers.sandbox.history import apply_patch
 from helpers.sandbox.wheels import stand_in
@@ -193,6 +194,11 @@ def chill(work: Work, folder: SandboxFolder) -> str:
     return f"{after} of {before} files left in {cache}"
 
 
+def committed_before(work: Work, folder: SandboxFolder) -> str:
+    """Nothing is left to break: see ``sandbox.thread_race``. **Changes:** nothing."""
+    return "committed before the baseline was measured"
+
+
 def expect_other_torch(work: Work, folder: SandboxFolder) -> str:
     """Have the sandbox's target file expect a torch build that cannot be installed here.
 
@@ -224,6 +230,7 @@ FAULTS = {
         ),
         Fault("hacked-model", "a monkey patch over torch's guard in the deployed model file", hack),
         Fault("cold-cache", "a compile cache that is mostly gone", chill),
+        Fault(thread_race.NAME, thread_race.WHAT, committed_before),
         Fault("wrong-torch", "a target that expects another torch build", expect_other_torch),
     )
 }

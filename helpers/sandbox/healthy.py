@@ -20,7 +20,7 @@ from helpers.judge import warm_cache as warm_cache_judge
 from helpers.reach.command import Command
 from helpers.recover import baseline, benchmark, environment, sources, warm_cache
 from helpers.recover.work import Json, Room
-from helpers.sandbox import kept
+from helpers.sandbox import kept, thread_race
 from helpers.sandbox.making import How, Making
 from helpers.sandbox.training import train_for_a_moment
 from helpers.target import Target
@@ -120,10 +120,14 @@ def fill_cache(making: Making) -> None:
         outcome.detail = f"{_size(cache)}; first steps {seconds} s; proven by a second process"
 
 
-def measure_baseline(making: Making) -> str:
+def measure_baseline(making: Making, *, races: bool = False) -> str:
     """Measure what training reaches while healthy, or take the measurement that was kept.
 
     **Runs on:** container. **Changes:** the baselines' folder; what is kept.
+
+    Args:
+        making: the sandbox on its way.
+        races: training's own start does not get that far; it is measured warmed by one thread.
 
     Returns:
         The baseline's key.
@@ -140,9 +144,8 @@ def measure_baseline(making: Making) -> str:
                 f"{expected['tok_per_s']:.0f} tok/s, measured here at {expected['recorded_at']}"
             )
             return str(expected["key"])
-        found = baseline.measure_baseline(
-            work.container, making.target, work.say, source="a new sandbox"
-        )
+        target = thread_race.warmed_first(making.target) if races else making.target
+        found = baseline.measure_baseline(work.container, target, work.say, source="a new sandbox")
         path = baseline.store(found, folder)
         outcome.detail = f"{found.tok_per_s:.0f} tok/s on {found.device}, torch {found.torch_build}"
         load: Any = found.measured.get("load") or {}

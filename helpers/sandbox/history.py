@@ -10,6 +10,7 @@ import os
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 
 from helpers.errors import PreconditionFailed
@@ -47,6 +48,24 @@ def make_repository(folder: Path) -> str:
             copied.chmod(0o755 if script.suffix == ".sh" else 0o644)
         _git(folder, "add", "--", *(p.name for p in names))
         _git(folder, "commit", "--quiet", "--no-verify", f"--message={message}", date=date)
+    return _git(folder, "rev-parse", "HEAD")
+
+
+def commit_files(folder: Path, files: Mapping[str, bytes], *, date: str, message: str) -> str:
+    """Write files into the repository and commit them.
+
+    **Runs on:** operator. **Changes:** the repository.
+
+    Returns:
+        The full name of the commit, which is HEAD now.
+
+    Raises:
+        PreconditionFailed: git is missing or refused.
+    """
+    for name, content in files.items():
+        (folder / name).write_bytes(content)
+    _git(folder, "add", "--", *files)
+    _git(folder, "commit", "--quiet", "--no-verify", f"--message={message}", date=date)
     return _git(folder, "rev-parse", "HEAD")
 
 

@@ -211,6 +211,18 @@ class Workload(_Declared):
         return self
 
 
+class Threads(_Declared):
+    """How training's threads are started, and how often that is tried."""
+
+    processes: int = Field(
+        default=5, ge=1, le=50, description="fresh processes that start training's threads"
+    )
+    remedy: Literal["none", "prewarm"] = Field(
+        default="none",
+        description="prewarm: training makes every first step in one thread before others start",
+    )
+
+
 class Cache(_Declared):
     """The compile cache (TORCHINDUCTOR_CACHE_DIR)."""
 
@@ -271,6 +283,7 @@ class Target(_Declared):
     sources: Sources
     torch: Torch
     workload: Workload
+    threads: Threads = Threads()
     cache: Cache
     benchmark: Benchmark
     training: Training

@@ -9,7 +9,14 @@ from helpers.record.run_folder import RunFolder, StageState
 from helpers.target import TARGETS_FOLDER
 from tests.integration.conftest import tree_hashes
 
-STAGES = ("10_environment", "20_sources", "30_verify_torch", "40_warm_cache", "60_benchmark")
+STAGES = (
+    "10_environment",
+    "20_sources",
+    "30_verify_torch",
+    "40_warm_cache",
+    "50_threads",
+    "60_benchmark",
+)
 
 
 @pytest.fixture

@@ -65,7 +65,7 @@ class Stand:
         (self.root / "training" / "workload.py").write_text(source)
 
 
-def stand(root, torch_python, *, source=WORKLOAD, roles=None, seconds=7.0):
+def stand(root, torch_python, *, source=WORKLOAD, roles=None, seconds=7.0, remedy="none"):
     """Make one under ``root``; the deployed workload is the committed one."""
     for folder in ("repository", "training", "cache", "baselines"):
         (root / folder).mkdir(parents=True)
@@ -96,6 +96,7 @@ def stand(root, torch_python, *, source=WORKLOAD, roles=None, seconds=7.0):
         "roles": roles
         or [{"name": "drafter", "devices": ["cpu", "cpu"], "shapes": [{"width": 32}]}],
     }
+    raw["threads"] = {"processes": 1, "remedy": remedy}
     raw["cache"]["directory"] = str(root / "cache" / "inductor")
     raw["benchmark"] |= {
         "baselines": str(root / "baselines"),

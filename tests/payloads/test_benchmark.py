@@ -216,6 +216,39 @@ def test_a_thread_that_dies_ends_it_at_once(torch_python, tmp_path, after, phase
         assert differences(got.measured, captured(name)) == []
 
 
+ONE_BY_ONE = (
+    PACED
+    + """
+
+import threading
+inner, taken = build, set()
+
+
+def build(device, role, shape):
+    step = inner(device, role, shape)
+
+    def checked():
+        first = step not in taken
+        taken.add(step)
+        if first and threading.current_thread() is not threading.main_thread():
+            raise RuntimeError("a first step in a thread")
+        return step()
+
+    return checked
+"""
+)
+
+
+def test_with_the_remedy_one_thread_makes_every_first_step(torch_python, tmp_path):
+    workload = write(tmp_path, ONE_BY_ONE)
+    got = benchmark(torch_python, workload, prewarm=True)
+    assert got.document["errors"] == []
+    assert got.measured["phase"] == "done"
+    assert got.measured["tok_per_s"] > 0
+    without = benchmark(torch_python, workload)
+    assert "a first step in a thread" in without.document["errors"][0]["message"]
+
+
 HANG = PACED + '''
 
 import threading

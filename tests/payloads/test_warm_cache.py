@@ -75,7 +75,9 @@ def test_what_it_ran_is_recorded(both):
     first, second, folder = both
     for got, mode in ((first, "warm"), (second, "prove")):
         for name in ("warm_cache", "warm_cache_prove", "warm_cache_h200", "warm_cache_prove_h200"):
-            assert differences(got.measured, captured(name)) == []
+            # The captured ones are older than these; judges must go on reading such documents.
+            newer = {".entries[0].losses", ".entries[0].module_calls"}
+            assert set(differences(got.measured, captured(name))) == newer
         assert got.measured["mode"] == mode
         assert got.measured["cache_dir"] == str(folder / "cache")
         assert got.measured["compile_threads"] == "1"

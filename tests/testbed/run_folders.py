@@ -21,6 +21,7 @@ STAGES = (
     "20_sources",
     "30_verify_torch",
     "40_warm_cache",
+    "50_threads",
     "60_benchmark",
     "90_report",
 )
@@ -76,6 +77,13 @@ CHECKS = {
     "40_warm_cache": (
         check("cache misses", measured=0, expected="0"),
         check("first step, warm", measured=1.21, expected="below the cold one"),
+    ),
+    "50_threads": (
+        check(
+            "thread start",
+            measured={"verdict": "safe", "failed": "0 of 5", "failure_high_ratio": 0.522},
+            expected="in every process all threads get through their first steps",
+        ),
     ),
     "60_benchmark": (
         check(

@@ -54,7 +54,10 @@ PURE = {
 def modules():
     for path in sorted(HELPERS.rglob("*.py")):
         inside = path.relative_to(HELPERS)
-        if inside.parts[0] == "payloads" or inside.parts[:2] == ("sandbox", "repository"):
+        if inside.parts[0] == "payloads" or inside.parts[:2] in (
+            ("sandbox", "repository"),
+            ("sandbox", "hacks"),
+        ):
             continue
         if inside.parts[:3] == ("sandbox", "bed", "standin"):
             continue  # copied into a bed and run there by the system's Python

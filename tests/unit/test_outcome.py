@@ -43,6 +43,18 @@ def test_below_the_baseline_is_degraded_and_not_failed():
     assert outcome_of("run", below)[0] is Outcome.DEGRADED
 
 
+@pytest.mark.parametrize(
+    ("verdict", "outcome"), [("degraded", Outcome.DEGRADED), ("fail", Outcome.FAILED)]
+)
+def test_threads_that_start_only_with_a_remedy_are_degraded(verdict, outcome):
+    stopped = [
+        StageRecord("40_warm_cache", S.PASSED, None, None, "", "pass"),
+        StageRecord("50_threads", S.FAILED, None, None, "racy", verdict),
+        StageRecord("60_benchmark", S.PENDING, None, None, "", None),
+    ]
+    assert outcome_of("run", stopped)[0] is outcome
+
+
 def test_a_plan_that_went_through_is_planned():
     assert (
         outcome_of("plan", records(S.SKIPPED, S.NEEDS_APPROVAL, S.SKIPPED, S.SKIPPED))[0]

@@ -3,7 +3,7 @@
 ``build(device, role, shape)`` returns ``step``; ``step()`` runs one training step of that role on
 that device and returns the tokens it processed.  It does not wait for the device: synchronise
 before you look at a clock.  Each thread calls a ``step`` of its own.  Its first call compiles, or
-loads what the cache holds.
+loads what the cache holds.  A drafter's ``step.loss()`` is the loss of its last step.
 
     role      shape                      one step                             tokens
     target    batch, context             frozen forward                       batch * context
@@ -69,7 +69,7 @@ def build_drafter(
 
     def step() -> int:
         worker.enter()
-        worker.step(one)
+        step.loss = worker.step(one)[0].item
         return one.anchors.numel() * settings.block_size
 
     return step
