@@ -7,16 +7,17 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated, Optional
+from typing import Annotated, Literal, Optional
 
 import typer
 from rich.console import Console
 
+from helpers import cli_baseline
 from helpers.errors import RunbookError
 
 _EXITS = """
-Exit codes of `run`: 0 recovered · 1 failed · 2 wrong use, nothing touched · 3 degraded: it works, below
-the baseline or only with a remedy · 4 unknown: not measured · 5 needs approval · 130 interrupted. `plan` ends with 0.
+Exit codes of `run`: 0 recovered · 1 failed · 2 wrong use, nothing touched · 3 degraded: it works, below the
+baseline or only with a remedy · 4 unknown: not measured · 5 needs approval · 130 interrupted. `plan` ends with 0.
 """
 
 app = typer.Typer(
@@ -28,6 +29,7 @@ app = typer.Typer(
 )
 sandbox_app = typer.Typer(help="Make and break the embedded practice target.", no_args_is_help=True)
 app.add_typer(sandbox_app, name="sandbox")
+app.add_typer(cli_baseline.app, name="baseline")
 console = Console(highlight=False)
 errors = Console(stderr=True, highlight=False)
 
@@ -59,6 +61,19 @@ def plan(target: TargetArgument, through: ThroughOption = None) -> None:
     _chain(target, "plan", approved=False, through=through)
 
 
+@app.command(epilog=_EXITS)
+def resume(
+    run: Annotated[
+        str, typer.Argument(help="A run id or a run folder. Default: the latest not at its end.")
+    ] = "",
+    yes: Annotated[bool, typer.Option("--yes", help="Approve every plan as it is shown.")] = False,
+) -> None:
+    """Go on with a run: keep what still holds, wait for what still works, do the rest again."""
+    from helpers import cli_output
+
+    raise typer.Exit(cli_output.resume(console, run or None, approved=yes))
+
+
 @app.command()
 def status(run: RunArgument = "") -> None:
     """Say what is known of a run; without one, list the runs."""
@@ -82,9 +97,40 @@ def report(run: RunArgument = "latest") -> None:
     console.print(str(write_report(RunFolder.open(runs_root(), run))))
 
 
+@app.command()
+def verify(
+    run: RunArgument = "latest",
+    allowed_signers: Annotated[
+        Optional[Path],  # noqa: UP045  # as above
+        typer.Option("--allowed-signers", help="An ssh allowed_signers file: who may have signed."),
+    ] = None,
+) -> None:
+    """Compare a run's folder with its seal. Exit code 0 = as it was sealed, 1 = not."""
+    from helpers import cli_record
+
+    raise typer.Exit(cli_record.verify(console, run, allowed_signers))
+
+
+@app.command()
+def archive(
+    run: RunArgument = "latest",
+    to: Annotated[Path, typer.Option("--to", help="A file or a folder.")] = Path(),
+) -> None:
+    """Write a run's folder into one .tar.zst; the same folder always gives the same bytes."""
+    from helpers import cli_record
+
+    cli_record.archive(console, run, to)
+
+
 RootOption = Annotated[
     Optional[Path],  # noqa: UP045  # as above
     typer.Option("--root", help="The sandbox's folder; the default is in your user data folder."),
+]
+
+
+KindOption = Annotated[
+    Literal["sandbox", "pct"],
+    typer.Option("--kind", help="pct: in a container behind sshd and pct (root on Linux)."),
 ]
 
 
@@ -99,30 +145,32 @@ def sandbox_create(
             "thread-race, wrong-torch. Default: all, which is the first three.",
         ),
     ] = None,
+    kind: KindOption = "sandbox",
 ) -> None:
     """Make a healthy training environment, measure its baseline, then break it."""
-    from helpers import cli_output
+    from helpers import cli_sandbox
 
-    cli_output.create_sandbox(console, root, fault or ["all"])
+    cli_sandbox.create_sandbox(console, root, fault or ["all"], kind)
 
 
 @sandbox_app.command("destroy")
-def sandbox_destroy(root: RootOption = None) -> None:
+def sandbox_destroy(root: RootOption = None, kind: KindOption = "sandbox") -> None:
     """Remove the sandbox; refuses any folder that is not one."""
-    from helpers import cli_output
+    from helpers import cli_sandbox
 
-    cli_output.destroy_sandbox(console, root)
+    cli_sandbox.destroy_sandbox(console, root, kind)
 
 
 @sandbox_app.command("show")
 def sandbox_show(
     root: RootOption = None,
+    kind: KindOption = "sandbox",
     as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
 ) -> None:
     """Say where the sandbox is, what was broken in it, and what is broken now."""
-    from helpers import cli_output
+    from helpers import cli_sandbox
 
-    cli_output.show_sandbox(console, root, as_json=as_json)
+    cli_sandbox.show_sandbox(console, root, kind, as_json=as_json)
 
 
 def _chain(target: str, mode: str, *, approved: bool, through: str | None) -> None:

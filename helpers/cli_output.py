@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 import shutil
 import sys
 import time
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal, cast
 
@@ -19,24 +17,23 @@ from rich.text import Text
 
 from helpers.book.chain import StageEvent, run_chain, stages_through
 from helpers.book.live import read_live
+from helpers.book.resume import close_dead_run, resume_chain
 from helpers.book.rooms import STAGES
 from helpers.errors import ParameterError
 from helpers.plan import Plan
+from helpers.record.headline import STATE_MARKS
 from helpers.record.outcome import EXIT_CODES
 from helpers.record.run_folder import Outcome, RunFolder, StageRecord, StageState
 from helpers.record.wording import value_text
-from helpers.target import DEFAULT_SANDBOX_ROOT
 from helpers.verdict import Check
 
-_SYMBOLS = {
-    StageState.PASSED: ("✓", "green"),
-    StageState.FAILED: ("✗", "red"),
-    StageState.UNKNOWN: ("?", "yellow"),
-    StageState.SKIPPED: ("·", "dim"),
-    StageState.NEEDS_APPROVAL: ("!", "yellow"),
-    StageState.INTERRUPTED: ("■", "yellow"),
-    StageState.PENDING: ("·", "dim"),
-    StageState.RUNNING: ("…", "cyan"),
+_TONES = {
+    "good": "green",
+    "bad": "red",
+    "open": "yellow",
+    "warn": "yellow",
+    "note": "cyan",
+    "quiet": "dim",
 }
 _COLOURS = {Outcome.RECOVERED: "green", Outcome.PLANNED: "green", Outcome.FAILED: "red"}
 _PLAIN_EVERY_S = 10.0
@@ -80,6 +77,10 @@ class StageLines:
         elif event.kind == "at" and event.progress is not None:
             self._place = event.progress.label
             self._print_now_and_then()
+        elif event.kind == "reused" and event.record is not None:
+            self._console.print(f"✓ {event.stage:<16} still holds: not run again", style="green")
+        elif event.kind == "again":
+            self._console.print(f"  {event.stage:<16} again: {event.why}", soft_wrap=True)
         elif event.record is not None:
             self._console.print(_record_line(event.record), soft_wrap=True)
             self._print_findings(event.stage)
@@ -133,7 +134,23 @@ def run(console: Console, target: str, mode: str, *, approved: bool, through: st
         )
     finally:
         lines.stop()
-    if mode == "plan" or outcome is Outcome.NEEDS_APPROVAL:
+    return _ended(console, folder, outcome, why, target)
+
+
+def resume(console: Console, run: str | None, *, approved: bool) -> int:
+    """Go on with a run and print it. Returns the exit code."""
+    lines = StageLines(console)
+    try:
+        folder, outcome, why = resume_chain(
+            run, approved=approved, on_start=lines.start, watch=lines.watch
+        )
+    finally:
+        lines.stop()
+    return _ended(console, folder, outcome, why, folder.asked.target_file)
+
+
+def _ended(console: Console, folder: RunFolder, outcome: Outcome, why: str, target: str) -> int:
+    if folder.asked.mode == "plan" or outcome is Outcome.NEEDS_APPROVAL:
         print_plans(console, folder)
     colour = _COLOURS.get(outcome, "yellow")
     # Escaped: what is said may hold brackets, which would be taken for markup.
@@ -160,16 +177,17 @@ def program() -> str:
 
 def _next_step(folder: RunFolder, outcome: Outcome, target: str) -> str:
     """What the operator does now; empty when there is nothing left to do."""
-    again = f"{program()} run {shlex.quote(target)} --yes"
+    again = f"{program()} resume {folder.asked.run_id} --yes"
     if outcome is Outcome.RECOVERED:
         return ""
     if outcome is Outcome.PLANNED:
         waiting = [r for r in folder.stage_records() if r.state is StageState.NEEDS_APPROVAL]
+        again = f"{program()} run {shlex.quote(target)} --yes"
         return f"{again}   (makes the changes above)" if waiting else again
     if outcome is Outcome.NEEDS_APPROVAL:
         return f"{again}   (or step through it in JupyterLab)"
     if outcome is Outcome.INTERRUPTED:
-        return f"{again}   (begins again; what is already in order is left alone)"
+        return f"{again}   (goes on; what is already in order is left alone)"
     errors = (folder.evidence(stage) or {} for stage in folder.asked.stages)
     hint = next((e["error"]["hint"] for e in errors if e.get("error")), "Read the report.")
     return f"{hint} Then: {again}"
@@ -194,6 +212,8 @@ def print_plans(console: Console, folder: RunFolder) -> None:
 
 def print_run(console: Console, folder: RunFolder) -> None:
     """One run: its stages and how it ended."""
+    if close_dead_run(folder):
+        console.print("Its runner died without a word: what it left open has been closed.")
     word = _outcome_word(folder)
     console.print(f"[bold]{folder.asked.run_id}[/]  {word}")
     for record in folder.stage_records():
@@ -226,58 +246,11 @@ def _outcome_word(folder: RunFolder) -> str:
         return folder.outcome.value.upper()
     if folder.asked.mode == "step":
         return "step by step"
-    return "not ended, or its runner died without a word"
+    return "not ended: it is going on, or its runner died without a word"
 
 
 def _record_line(record: StageRecord) -> Text:
-    symbol, colour = _SYMBOLS[record.state]
+    symbol, tone = STATE_MARKS[record.state]
     seconds = f"{record.elapsed_s:6.1f} s" if record.elapsed_s is not None else " " * 8
     line = f"{symbol} {record.name:<16} {record.state.value:<15} {seconds}  {record.summary}"
-    return Text(line, style=colour)
-
-
-def create_sandbox(console: Console, root: Path | None, faults: Sequence[str]) -> None:
-    """Make the sandbox, a line for each step."""
-    place = (root or DEFAULT_SANDBOX_ROOT).resolve()
-    console.print(f"[bold]sandbox[/bold] in {place}", soft_wrap=True)
-    from helpers.sandbox.create import create
-
-    made = create(
-        place, faults, lambda text: console.print(f"  {text}", markup=False, soft_wrap=True)
-    )
-    broken = ", ".join(made.faults) or "nothing"
-    console.print(f"broken: {broken}", soft_wrap=True)
-    following = f"{program()} run {shlex.quote(str(made.target))} --yes"
-    console.print(f"next    {following}", soft_wrap=True, markup=False)
-
-
-def destroy_sandbox(console: Console, root: Path | None) -> None:
-    """Remove the sandbox."""
-    from helpers.sandbox.destroy import destroy
-
-    place = (root or DEFAULT_SANDBOX_ROOT).resolve()
-    destroy(place)
-    console.print(f"removed {place}", soft_wrap=True)
-
-
-def show_sandbox(console: Console, root: Path | None, *, as_json: bool) -> None:
-    """What the sandbox is, and what is broken in it now."""
-    from helpers.sandbox.create import describe
-
-    found = describe((root or DEFAULT_SANDBOX_ROOT).resolve())
-    if as_json:
-        console.print_json(json.dumps(found))
-        return
-    table = Table(show_header=False, box=None)
-    for name in ("root", "target", "state", "made_at"):
-        table.add_row(name.replace("_", " "), str(found[name]))
-    table.add_row("broken on purpose", _listed(found["faults"]) or "nothing")
-    broken_now = found["broken_now"]
-    if isinstance(broken_now, dict):
-        for name, said in broken_now.items():
-            table.add_row(f"{name} now", _listed(said) or "as declared")
-    console.print(table, soft_wrap=True)
-
-
-def _listed(values: object) -> str:
-    return "; ".join(map(str, values)) if isinstance(values, list) else str(values or "")
+    return Text(line, style=_TONES[tone])

@@ -19,13 +19,16 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from helpers.book.identity import refuse_wrong_target
+from helpers.book.processes import runner_is_gone
 from helpers.book.rooms import STAGES, Find, Judge, StageKind
-from helpers.errors import ParameterError, WrongTarget
+from helpers.errors import ParameterError
 from helpers.plan import Change
 from helpers.reach.command import CommandResult
 from helpers.reach.container import Container
 from helpers.reach.opening import open_container
 from helpers.record.atomic import write_atomic
+from helpers.record.redact import redactor
 from helpers.record.run_folder import RunFolder
 from helpers.recover.work import Room, Work
 from helpers.target import Target, find_target, load_target
@@ -85,25 +88,15 @@ class Binding:
         }
 
     def refuse_wrong_target(self) -> None:
-        """Read the container's marker and refuse when it is not the declared one.
+        """Refuse when it is not the declared container, or not the one this run has met before.
 
-        **Runs on:** container. **Changes:** nothing.
+        **Runs on:** host and container. **Changes:** nothing there.
 
         Raises:
-            WrongTarget: the marker is missing or another.
+            WrongTarget: the marker, the host or the container is another.
         """
-        if not self.kind.reaches:
-            return
-        declared = self.target.identity
-        content = self.container.read(declared.marker_file)
-        found = None if content is None else content.decode("utf-8", "backslashreplace").strip()
-        if found != declared.marker:
-            raise WrongTarget(
-                f"This is not the declared container: {declared.marker_file} holds {found!r}, "
-                f"declared is {declared.marker!r}.",
-                hint="Correct the way in or the target's identity. Is the sandbox made? "
-                "`recover sandbox create` makes it.",
-            )
+        if self.kind.reaches:
+            refuse_wrong_target(self.container, self.target, self.folder)
 
     def empty_evidence(self) -> dict[str, Any]:
         """A stage's evidence before anything is known."""
@@ -168,6 +161,7 @@ def bind(
         keep=_keeper(folder),
         say=say,
         on_change=_change_recorder(name, folder),
+        runner_is_gone=runner_is_gone,
     )
     batch = os.environ.get(BATCH_VARIABLE) == "1"
     return Binding(name, STAGES[name], declared, container, folder, work, batch)
@@ -243,9 +237,11 @@ def _observer(stage: str, folder: RunFolder) -> Callable[[CommandResult], None]:
     def observe(result: CommandResult) -> None:
         logs = folder.path / "logs" / stage
         logs.mkdir(exist_ok=True)
-        slug = re.sub(r"[^a-z0-9]+", "-", result.command.purpose.lower())[:40].strip("-")
+        purpose = redactor().text(result.command.purpose).lower()
+        slug = re.sub(r"[^a-z0-9]+", "-", purpose)[:40].strip("-")
         path = logs / f"{len(list(logs.iterdir())):03d}-{slug}.log"
-        path.write_bytes(b"--- stdout\n" + result.stdout + b"\n--- stderr\n" + result.stderr)
+        whole = b"--- stdout\n" + result.stdout + b"\n--- stderr\n" + result.stderr
+        path.write_bytes(redactor().clean(whole))
         folder.journal.append(
             "command",
             stage=stage,

@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from filelock import FileLock, Timeout
-
+from helpers.book.alone import HELD_VARIABLE, name_run, whole_run
 from helpers.book.binding import (
     BATCH_VARIABLE,
     RUNBOOKS,
@@ -31,7 +30,9 @@ from helpers.errors import ParameterError, PreconditionFailed
 from helpers.record.outcome import outcome_of
 from helpers.record.report import write_report
 from helpers.record.run_folder import Outcome, RunFolder, StageRecord, StageState
-from helpers.target import target_names
+from helpers.record.seal import seal
+from helpers.recover.container_lock import Held
+from helpers.target import load_target, target_names
 
 CELL_TIMEOUT_S = 3600
 _log = logging.getLogger(__name__)
@@ -40,12 +41,17 @@ _GOES_ON = (StageState.PASSED, StageState.SKIPPED)
 
 @dataclass(frozen=True)
 class StageEvent:
-    """What the chain tells whoever watches: a stage begins, is somewhere, or has ended."""
+    """What the chain tells whoever watches: a stage begins, is somewhere, or has ended.
 
-    kind: Literal["begins", "at", "ended"]
+    When a run is resumed also: what a stage did before still counts ("reused"), or why it does not
+    ("again").
+    """
+
+    kind: Literal["begins", "at", "ended", "reused", "again"]
     stage: str
     progress: Progress | None = None
     record: StageRecord | None = None
+    why: str = ""
 
 
 Watch = Callable[[StageEvent], None]
@@ -94,19 +100,61 @@ def run_chain(
 
     Raises:
         ParameterError: something asked for is wrong; nothing was touched.
-        PreconditionFailed: another run holds this target.
+        PreconditionFailed: another run holds the container.
     """
     question = asked(target, tuple(stages), mode=mode, approved=approved)
     if target not in target_names():  # a path: notebooks run in another folder than this process
         target = question["target_file"]
     for stage in stages:
         check_parameters(_source(stage), parameters_of(stage, target, Path(), apply=approved))
-    with _only_run(question["target_name"]), signals_interrupt():
-        folder = RunFolder.create(runs_root(), question)
+    return carry_out(
+        lambda: RunFolder.create(runs_root(), question),
+        target,
+        target_file=question["target_file"],
+        planning=mode == "plan",
+        apply=approved and mode == "run",
+        on_start=on_start,
+        watch=watch,
+    )
+
+
+def carry_out(
+    open_folder: Callable[[], RunFolder],
+    target: str,
+    *,
+    target_file: str,
+    planning: bool,
+    apply: bool,
+    on_start: Callable[[RunFolder], None],
+    watch: Watch,
+    reuse: Callable[[str], bool] = lambda _stage: False,
+) -> tuple[RunFolder, Outcome, str]:
+    """Hold the target, execute a run's stages, and write down how it ended, whatever happens.
+
+    **Runs on:** operator; the stages on the target. **Changes:** as ``run_chain``.
+
+    Args:
+        open_folder: makes or opens the run's folder; called once the target is held.
+        target: as the notebooks are given it.
+        target_file: declares the container that is held.
+        planning: a plan touches nothing and holds nothing.
+        apply: whether plans are approved.
+        on_start: told of the run folder.
+        watch: as for ``run_chain``.
+        reuse: asked before each stage whether what it has done before still counts.
+
+    Raises:
+        PreconditionFailed: another run holds this target.
+    """
+    with _only_run(target_file, planning=planning) as held, signals_interrupt():
+        folder = open_folder()
+        if held is not None:
+            name_run(held, folder)
         on_start(folder)
+        mode = folder.asked.mode
         between = False
         try:
-            _execute_all(folder, target, approved and mode == "run", watch)
+            _execute_all(folder, target, apply, watch, reuse)
         except KeyboardInterrupt:
             between = True  # while a notebook runs, a signal ends its stage and does not come here
             raise
@@ -117,6 +165,7 @@ def run_chain(
                 outcome, summary = Outcome.INTERRUPTED, "Interrupted between two stages."
             folder.journal.append("run_ended", outcome=outcome.value, summary=summary)
             _report(folder)
+            _seal(folder)
     return folder, outcome, summary
 
 
@@ -130,14 +179,29 @@ def _report(folder: RunFolder) -> None:
         _log.exception("the report could not be written; `recover report` makes it again")
 
 
-def _execute_all(folder: RunFolder, target: str, apply: bool, watch: Watch) -> None:
+def _seal(folder: RunFolder) -> None:
+    """Seal the record; that it cannot be sealed changes nothing of how the run ended."""
+    try:
+        seal(folder)
+    except OSError:  # a full disk, a folder that has become read-only
+        _log.exception(
+            "the record could not be sealed; `recover verify` will say that it has no seal"
+        )
+
+
+def _execute_all(
+    folder: RunFolder, target: str, apply: bool, watch: Watch, reuse: Callable[[str], bool]
+) -> None:
     stages = folder.asked.stages
     planning = folder.asked.mode == "plan"
     stopped = False
     for index, stage in enumerate(stages):
         if stopped and not STAGES[stage].always:
             continue
+        if not stopped and reuse(stage):
+            continue
         watch(StageEvent("begins", stage))
+        folder.set_notebook_aside(stage)
         execution = execute(
             _source(stage),
             folder.notebook(stage),
@@ -145,7 +209,11 @@ def _execute_all(folder: RunFolder, target: str, apply: bool, watch: Watch) -> N
             on_progress=_placed(stage, watch),
             spill_folder=folder.path / "logs" / stage,
             cell_timeout_s=CELL_TIMEOUT_S,
-            kernel_env={BATCH_VARIABLE: "1", RUNS_VARIABLE: str(folder.path.parent)},
+            kernel_env={
+                BATCH_VARIABLE: "1",
+                RUNS_VARIABLE: str(folder.path.parent),
+                HELD_VARIABLE: "" if planning else folder.asked.run_id,
+            },
             prestart_next=index + 1 < len(stages),
         )
         record = _settle(folder, stage, execution)
@@ -207,25 +275,17 @@ def _source(stage: str) -> Path:
 
 
 @contextmanager
-def _only_run(target_name: str) -> Iterator[None]:
-    """One run at a time on a target."""
-    locks = runs_root() / ".locks"
+def _only_run(target_file: str, *, planning: bool) -> Iterator[Held | None]:
+    """One run at a time on a container; a plan touches nothing and shuts nobody out."""
     try:
-        locks.mkdir(parents=True, exist_ok=True)
+        runs_root().mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise PreconditionFailed(
             f"Runs cannot be kept in {runs_root()}: {error}.",
             hint="Make that folder writable, or name another one in RECOVER_RUNS.",
         ) from error
-    lock = FileLock(locks / f"{target_name}.lock")
-    try:
-        lock.acquire(timeout=0)
-    except Timeout as error:
-        raise PreconditionFailed(
-            f"Another run on {target_name} is going on (lock {lock.lock_file}).",
-            hint="Wait for it, or stop it; `recover status` shows it.",
-        ) from error
-    try:
-        yield
-    finally:
-        lock.release()
+    if planning:
+        yield None
+        return
+    with whole_run(load_target(target_file)) as held:
+        yield held

@@ -9,6 +9,8 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
+from helpers.record.redact import redactor
+
 _NAME = ".live"
 
 
@@ -17,7 +19,7 @@ def write_live(folder: Path, text: str) -> None:
     part = folder / f"{_NAME}.{os.getpid()}.part"
     # A courtesy must not end an install that is half done: on a full disk nothing is said.
     with suppress(OSError):
-        part.write_text(text, encoding="utf-8")
+        part.write_text(redactor().text(text), encoding="utf-8")
         part.replace(folder / _NAME)
 
 

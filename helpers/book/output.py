@@ -17,6 +17,7 @@ from typing import Any
 from nbformat.v4 import new_output
 
 from helpers.book.spill import SpillFile
+from helpers.record.redact import TextStream, redactor
 
 Output = Any  # an nbformat.NotebookNode, untyped in its own library
 
@@ -129,12 +130,17 @@ class CellOutput:
         self._spill = spill
         self._open: list[_Stream] = []  # those that a further chunk may still join
         self._streams = 0
+        self._masked: dict[str, TextStream] = {}  # by the stream's name
 
     def add(self, outputs: list[Output], name: str, text: str) -> None:
         """Print a chunk to a stream of the cell whose outputs are given.
 
         Its text is in the outputs only after ``render``.
         """
+        text = self._masked.setdefault(name, TextStream(redactor())).feed(text)
+        self._put(outputs, name, text)
+
+    def _put(self, outputs: list[Output], name: str, text: str) -> None:
         if self._spill:
             self._spill.write(text)
         if not (outputs and any(outputs[-1] is stream.output for stream in self._open)):
@@ -154,10 +160,16 @@ class CellOutput:
 
     def close(self, outputs: list[Output]) -> None:
         """The cell has ended: render, and make displays short and readable without widgets."""
+        for name, stream in self._masked.items():
+            if rest := stream.end():
+                self._put(outputs, name, rest)
         self.render()
         for output in outputs:
             if "data" in output:
+                _mask(output["data"])
                 self._shorten_display(output["data"])
+            elif output.get("output_type") == "error":
+                _mask(output)
         if self._spill:
             self._spill.close()
 
@@ -195,3 +207,12 @@ class CellOutput:
             text = KeptText(HEAD_CHARS, TAIL_CHARS)
             text.add(plain)
             data["text/plain"] = text.render(self._marker)
+
+
+def _mask(said: dict[str, Any]) -> None:
+    """Take secrets out of every text: a saved notebook holds a text in lines, each by itself."""
+    for name, value in said.items():
+        if isinstance(value, str):
+            said[name] = redactor().text(value)
+        elif isinstance(value, list):
+            said[name] = [redactor().text(v) if isinstance(v, str) else v for v in value]

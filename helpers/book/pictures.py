@@ -92,6 +92,9 @@ def _environment_facts(found: Any) -> dict[str, Any]:
         "uv": _at(found, "uv", "path"),
         "processes running from it": len(_at(found, "venv", "processes") or []),
         "rebuild because": _at(found, "rebuild_because"),
+        "set aside, not to the end": [
+            _at(one, "path") for one in _at(found, "venv", "unfinished") or []
+        ],
     }
 
 

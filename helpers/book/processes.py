@@ -21,6 +21,14 @@ import psutil
 CLEAN_UP_S = 1.5  # for ``finally`` blocks of a kernel whose runner is gone
 TERM_S = 0.7  # between SIGTERM and SIGKILL
 
+# In a kernel: who started it. Elsewhere the variable may be a stranger's, inherited.
+_RUNNER = os.getppid() if os.environ.get("JPY_PARENT_PID") == str(os.getppid()) else None
+
+
+def runner_is_gone() -> bool:
+    """Whether this is a kernel and the process that started it has ended. **Changes:** nothing."""
+    return _RUNNER is not None and os.getppid() != _RUNNER
+
 
 def family(pid: int) -> list[psutil.Process]:
     """The processes that go with a kernel: its descendants and its session, itself not among them.

@@ -72,7 +72,10 @@ STAGES: dict[str, StageKind] = {
         find=judge_preflight.symptoms,
     ),
     "10_environment": StageKind(
-        "rebuild the environment beside the old one", _room(environment), judge_environment.judge
+        "rebuild the environment beside the old one",
+        _room(environment),
+        judge_environment.judge,
+        find=judge_environment.findings,
     ),
     "20_sources": StageKind("put the committed scripts back", _room(sources), judge_sources.judge),
     "30_verify_torch": StageKind(

@@ -7,13 +7,16 @@ functions and its judge through one run folder; it must not know what any of the
 from __future__ import annotations
 
 import getpass
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any
 
 from helpers.book import panel, pictures
+from helpers.book.alone import alone
 from helpers.book.approval import offer_approval
 from helpers.book.binding import Binding
-from helpers.book.keeping import Keeping
+from helpers.book.keeping import ActionFailure, Keeping
 from helpers.book.progress import Progress
 from helpers.book.view import View
 from helpers.errors import Changed, NeedsApproval, VerificationFailed
@@ -23,6 +26,7 @@ from helpers.record.wording import value_text
 from helpers.recover.work import Json
 from helpers.verdict import Check, Status, Verdict
 
+_NOT_PASSED = (StageState.FAILED, StageState.UNKNOWN, StageState.INTERRUPTED)
 _ROLL_BACK = "Read the checks above; the report lists every change with its undo."
 
 
@@ -40,7 +44,9 @@ class Stage:
         self._approval: Json | None = self._approved_by("apply=True") if apply else None
         self._plan: Plan | None = None
         self._done: Plan | None = None  # the plan that was applied, whatever is planned now
-        self._tried = False  # a plan with changes was begun and did not come to its end
+        self._failure: ActionFailure | None = (
+            None  # the last action, when it did not come to its end
+        )
         self._keeping = Keeping(binding, live)
 
     @property
@@ -58,6 +64,7 @@ class Stage:
         """Find out how it is now. **Runs on:** container. **Changes:** nothing."""
         with self._keeping.phase("look"):
             self._binding.refuse_wrong_target()
+            self._keeping.wait_for_left_work()
             self._keeping.evidence["facts"] = self._binding.room.look(self._binding.work)
             self._keeping.evidence["findings"] = [
                 c.model_dump(mode="json") for c in self._findings()
@@ -92,6 +99,8 @@ class Stage:
     def act(self) -> View:
         """Make the planned changes when they are approved, then measure.
 
+        Nobody else acts on the container meanwhile: the stage holds its lock, or its chain does.
+
         **Runs on:** container. **Changes:** what the plan says, and only when approved; a plan that has
         changed since it was shown asks again.
         """
@@ -106,17 +115,17 @@ class Stage:
             )
         if self._binding.planning:
             return panel.note_view("This is a plan: nothing is measured or changed.")
-        with self._keeping.phase("act"):
+        with self._keeping.phase("act"), alone(self._binding):
             self._binding.refuse_wrong_target()
             plan = self._unchanged_plan()
             # What an earlier attempt measured says nothing about this one.
             self._keeping.evidence.update(applied=False, measured=None, verdict=None)
-            self._tried = bool(plan.changes)
-            self._keeping.evidence["measured"] = self._binding.room.apply(
-                self._binding.work, self._keeping.evidence["facts"], plan
-            )
+            with self._failure_known(plan):
+                self._keeping.evidence["measured"] = self._binding.room.apply(
+                    self._binding.work, self._keeping.evidence["facts"], plan
+                )
             self._keeping.evidence["applied"] = True
-            self._done, self._tried = plan, False
+            self._done = plan
             self._keeping.save()
         return pictures.measured(self._binding.name, self._keeping.evidence)
 
@@ -139,7 +148,7 @@ class Stage:
             NeedsApproval: there are changes to make and nobody approved them.
             VerificationFailed: the verdict is not a pass.
         """
-        with self._keeping.phase("close"):
+        with self._keeping.phase("close") as phase:
             found = self._verdict()
             self._keeping.evidence["verdict"] = found.model_dump(mode="json")
             state, summary = self._state(found)
@@ -151,7 +160,8 @@ class Stage:
                     hint="Read the plan, then approve it: --yes in a run, -p apply True with papermill, "
                     "the button in JupyterLab.",
                 )
-            if state in (StageState.FAILED, StageState.UNKNOWN):
+            if state in _NOT_PASSED:
+                phase.ends_as = state  # an action that failed has failed, whatever is known now
                 raise VerificationFailed(
                     summary, verdict=found, hint=_ROLL_BACK, changed=self._changed()
                 )
@@ -162,8 +172,8 @@ class Stage:
 
     def _state(self, found: Verdict) -> tuple[StageState, str]:
         plan, deciding = self._plan, found.deciding
-        if self._tried:
-            return StageState.FAILED, "The action failed; what it left behind is in the journal."
+        if self._failure:
+            return self._failure.state, self._failure.said
         if plan and plan.changes and not self._applied_as_planned():
             said = f"{_counted(len(plan.changes))} planned, none made."
             return StageState.NEEDS_APPROVAL, said
@@ -213,6 +223,16 @@ class Stage:
         )
         return now
 
+    @contextmanager
+    def _failure_known(self, plan: Plan) -> Iterator[None]:
+        """Remember how the action failed: a verdict about what it left says nothing of that."""
+        self._failure = None
+        try:
+            yield
+        except BaseException as error:
+            self._failure = ActionFailure.of(error, changing=bool(plan.changes))
+            raise
+
     def _approve(self, plan: Plan) -> None:
         self._approval = {**self._approved_by("button"), "plan_hash": plan.hash}
 
@@ -240,9 +260,10 @@ class Stage:
         return self._binding.judge(self._keeping.evidence, self._binding.target)
 
     def _changed(self) -> Changed:
-        if self._tried:
-            return "unknown"
-        return "yes" if self._done and self._done.changes else "no"
+        earlier: Changed = "yes" if self._done and self._done.changes else "no"
+        if self._failure is None or self._failure.changed == "no":
+            return earlier
+        return self._failure.changed
 
 
 def _counted(changes: int) -> str:

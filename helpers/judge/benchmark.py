@@ -64,7 +64,7 @@ def judge(evidence: Mapping[str, Any], target: Target) -> Verdict:
     return verdict(
         [
             *checks,
-            _code(measured),
+            _code(measured, target),
             samples(measured),
             steady,
             quiet,
@@ -99,22 +99,35 @@ def _baseline(
     )
 
 
-def _code(measured: Mapping[str, Any]) -> Check:
-    other, ran = measured.get("other_code"), measured.get("files") or {}
-    committed = {path.rpartition("/")[2] for path in measured.get("committed") or {}}
-    compared = [sha256 for name, sha256 in ran.items() if name in committed]
-    unknown = other is None or not compared or None in compared
-    status = Status.FAIL if other else Status.UNKNOWN if unknown else Status.PASS
+def _code(measured: Mapping[str, Any], target: Target) -> Check:
+    """Every file that was loaded from the workload's folder, its own among them."""
+    ran = [one or {} for one in measured.get("code") or []]
+    other = [
+        _named(one, target)
+        for one in ran
+        if one.get("ran") is not None and one["ran"] != one.get("committed")
+    ]
+    known = all(one.get("ran") is not None for one in ran)
+    whole = known and target.workload.file in {one.get("path") for one in ran}
+    status = Status.FAIL if other else Status.PASS if whole else Status.UNKNOWN
     return Check(
         name="code measured",
         status=status,
-        measured=other,
+        measured=[*other] if ran else None,
         expected="none that differs from the declared commit",
         source="git, at the target's sources.ref",
         meaning=""
         if status is Status.PASS
-        else "What ran is not known to be what is committed: run stage 20 again.",
+        else f"What ran is not what is committed ({', '.join(other)}): run stage 20 again; what the "
+        "commit lacks has to be committed or taken away."
+        if other
+        else "What ran is not known to be what is committed.",
     )
+
+
+def _named(one: Mapping[str, Any], target: Target) -> str:
+    name = str(one.get("path")).removeprefix(f"{target.sources.deploy_to}/")
+    return name if one.get("committed") is not None else f"{name}, not in the commit"
 
 
 def _compiled(measured: Mapping[str, Any]) -> Check:

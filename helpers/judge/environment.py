@@ -48,6 +48,7 @@ def judge(evidence: Mapping[str, Any], target: Target) -> Verdict:
             rule="what was installed can be installed again",
         ),
         *_old(evidence),
+        *_set_asides(venv, measured),
     ]
     return verdict(checks)
 
@@ -124,6 +125,57 @@ def _old(evidence: Mapping[str, Any]) -> list[Check]:
             rule="what is replaced can be made again",
         ),
     ]
+
+
+def _set_asides(venv: object, measured: object) -> list[Check]:
+    """Told only where an earlier set-aside was cut short, or is not known to be whole."""
+    cut_short = items(at(venv, "unfinished"))
+    checks = []
+    if cut_short or venv is None:
+        checks.append(unfinished(venv))
+    for one in items(at(measured, "finished")) or []:
+        answers = _answers(at(one, "check"))
+        silent = sorted(name for name, ok in answers.items() if not ok)
+        checks.append(
+            holds(
+                f"works aside: {(text(one, 'path') or '').rpartition('/')[2]}",
+                not silent if "python" in answers else None,
+                measured={"asked": len(answers), "broken": [*silent]},
+                expected="everything in it that can be asked reports it under its path",
+                source="rule: what is set aside must still be usable",
+                meaning="Its setting aside is finished; these do not report it, and may never have.",
+                otherwise=Status.DRIFT,
+            )
+        )
+    return checks
+
+
+def findings(facts: Mapping[str, Any], target: Target) -> list[Check]:
+    """What the facts alone say is wrong with what was set aside. **Changes:** nothing."""
+    found = unfinished(at(facts, "venv"))
+    return [] if found.status is Status.PASS else [found]
+
+
+def unfinished(venv: object) -> Check:
+    """Whether every environment that was set aside was so to the end. **Changes:** nothing."""
+    cut_short = items(at(venv, "unfinished"))
+    unread = [one for one in cut_short or [] if at(one, "error")]
+    named = [
+        f"{at(one, 'path')}: {len(items(at(one, 'left')) or [])} files" for one in cut_short or []
+    ]
+    return holds(
+        "set aside to the end",
+        None if cut_short is None or (unread and len(unread) == len(cut_short)) else not cut_short,
+        measured=None if cut_short is None else [*named],
+        expected="no environment whose scripts start another one than itself",
+        source="set-aside.json in each environment that was set aside",
+        meaning=f"Its record cannot be read: {at(unread[0], 'error')}"
+        if unread
+        else "A stage was killed while it set these aside: their scripts start what is at the old path "
+        "now. Stage 10 finishes it."
+        if cut_short
+        else "It was not looked for.",
+    )
 
 
 def _old_works(old: object) -> Check:

@@ -11,20 +11,25 @@ Parameters (JSON):
 - ``roles``: ``[{"name", "devices": [str], "shapes": [{}]}]``
 - ``torch_threads``: for ``torch.set_num_threads`` (default 1)
 - ``seconds``: length of the measured window (default 15)
-- ``warmup_seconds``, ``warmup_steps``: discarded after the first steps: at least so long, and at
-  least so many steps of every thread (default 3 s, 3 steps)
+- ``warmup_seconds``, ``warmup_steps``: discarded after the first steps, and after whatever was
+  still compiled then: at least so long, and at least so many steps of every thread (default 3 s,
+  3 steps).  A call that meets another thread's compilation may run eager and compile only later.
+- ``warmup_longest_seconds``: counting begins then even though something is still being compiled,
+  which the window's counters tell (default 60)
 - ``counted_role``: whose tokens are the throughput (default: the last role)
 - ``prewarm``: start as a training does that calls ``prewarm``: all steps are built and made first
   by one thread, before the others start (default false)
 
-**Changes:** the compile cache where it is not warm, and whatever the workload itself writes.
+**Changes:** whatever the workload itself writes.  The compile cache stays as it is: torch works in a
+private copy of it (see ``cache_copy``), where it is named by ``TORCHINDUCTOR_CACHE_DIR``.
 
 ``measured``; what was not reached stays null.  A thread that raises ends the measurement at once:
 its ``error`` is set, ``errors`` has the traceback under ``threads[i]``, ``tok_per_s`` is null, exit
 code 0. ::
 
     {torch: {version, git_version, cuda, hip}, environment: {}, cpu_model,
-     files: {name: sha256|null}, devices: {device: name}, counted_role,
+     cache_copy: {files, bytes, copied_s}|null, devices: {device: name}, counted_role,
+     files: {path relative to the workload's folder: sha256|null} every one that was loaded from it,
      phase: import|first_steps|warm_up|window|done: how far it came,
      threads: [{role, device, index: among the role's, build_s, first_steps_s,
                 warm_up_steps: discarded,
@@ -32,7 +37,8 @@ code 0. ::
                 step_s: {median, p05, p95, min, max}|null,
                 steps: [{t_s, duration_s, tokens, steps}],
                 tokens: in the window, tok_per_s, error: null|str, stopped: bool}],
-     first_steps_s: until all threads had theirs, warm_up: {seconds, steps},
+     first_steps_s: until all threads had theirs,
+     warm_up: {seconds, steps, compilations: of these how many came while it went on},
      window_s, tok_per_s: the counted role's,
      series: [{t_s, tok_per_s, own_cores, own_wait_cores}] of the counted role in bins of 0.5 s,
              with the cores that this process used and those that its ready threads waited for,
@@ -48,8 +54,8 @@ code 0. ::
 with that part of its tokens.  At most 2000 entries in a thread's ``steps``: beyond that neighbours
 are joined (``steps`` > 1, ``duration_s`` their mean, ``tokens`` their sum).
 
-Sent along with it: ``protocol``, ``torch_facts``, ``workload_steps``, ``cpu_use``, ``throughput``,
-``workers``, ``prewarm``.
+Sent along with it: ``protocol``, ``torch_facts``, ``workload_steps``, ``training_threads``,
+``prewarm``, ``cache_copy``, ``folders``, ``cpu_use``, ``throughput``.
 """
 
 from __future__ import annotations
@@ -59,20 +65,18 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
+import cache_copy
 import cpu_use
 import throughput
 import torch_facts
-import workers as training
 import workload_steps
 from protocol import REQUIRED, Param, ParamsRefused, Reporter, run
+from training_threads import Calm, Worker, make_workers, stop, warm_one_by_one
 
 SCHEMA = 1
 POLL_S = 0.05
 PROGRESS_EVERY_S = 1.0
 OWN_USE_EVERY_S = 0.25
-# What a thread's facts get later, and what stays null when it does not come to that.
-LATER = ("build_s", "first_steps_s", "warm_up_steps", "steps_completed", "step_s", "steps",
-         "tokens", "tok_per_s", "error")  # fmt: skip
 NOT_YET = ("first_steps_s", "warm_up", "window_s", "tok_per_s", "series", "roles", "load")
 PARAMS = {
     "workload": Param(str, REQUIRED),
@@ -81,6 +85,7 @@ PARAMS = {
     "seconds": Param(float, 15.0),
     "warmup_seconds": Param(float, 3.0),
     "warmup_steps": Param(int, 3),
+    "warmup_longest_seconds": Param(float, 60.0),
     "counted_role": Param(str, None),
     "prewarm": Param(bool, False),
 }
@@ -99,10 +104,8 @@ def measure(params: dict[str, Any], reporter: Reporter) -> None:
     if counted not in names:
         raise ParamsRefused(f"counted_role {counted!r} is not one of the roles {', '.join(names)}")
     cpu_model = cpu_use.cpu_model()
-    measured.update(
-        phase="import", cpu_model=cpu_model, files=workload_steps.hashes(params["workload"])
-    )
-    measured.update(counted_role=counted, environment=torch_facts.environment())
+    measured.update(phase="import", cpu_model=cpu_model, files=None, counted_role=counted)
+    measured.update(cache_copy=cache_copy.use_copy(reporter), environment=torch_facts.environment())
     measured.update(dict.fromkeys(NOT_YET))
     reporter.progress(phase="import")
     import torch
@@ -114,41 +117,30 @@ def measure(params: dict[str, Any], reporter: Reporter) -> None:
     measured["devices"] = {
         device: torch_facts.device_name(torch, device, cpu_model) for device in devices
     }
-    workers = _workers(torch, workload_steps.load(params["workload"]), roles)
+    workers = make_workers(torch, workload_steps.load(params["workload"]), roles)
     measured["threads"] = [worker.facts for worker in workers]
     try:
         if params["prewarm"]:
             reporter.progress(phase="prewarm")
-            training.warm_one_by_one(workers)
-        _steady(params, workers, reporter)
+            warm_one_by_one(workers)
+        _steady(params, workers, counters, reporter)
         _count(torch, params["seconds"], workers, counters, reporter)
     except ThreadFailed:
         reporter.progress(phase="thread_failed")
     finally:
-        training.stop(workers, reporter)
+        stop(workers, reporter)
+        measured["files"] = workload_steps.loaded_files(params["workload"])
         measured.setdefault("compile", {"before": counters.read(), "window": None})
         measured["compile"]["reasons"] = counters.reasons()
         measured["memory"] = torch_facts.memory(torch, devices)
 
 
-def _workers(
-    torch: ModuleType, build: workload_steps.Build, roles: list[dict[str, Any]]
-) -> list[training.Worker]:
-    empty = dict.fromkeys(LATER)
-    return [
-        training.Worker(
-            torch,
-            build,
-            role,
-            i,
-            {"role": role["name"], "device": d, "index": i, **empty, "stopped": False},
-        )
-        for role in roles
-        for i, d in enumerate(role["devices"])
-    ]
-
-
-def _steady(params: dict[str, Any], workers: list[training.Worker], reporter: Reporter) -> None:
+def _steady(
+    params: dict[str, Any],
+    workers: list[Worker],
+    counters: torch_facts.CompileCounters,
+    reporter: Reporter,
+) -> None:
     """Start the threads and wait until all have their first steps and the warm-up behind them."""
     started = time.perf_counter()
     for worker in workers:
@@ -156,22 +148,33 @@ def _steady(params: dict[str, Any], workers: list[training.Worker], reporter: Re
     _wait("first_steps", workers, reporter, lambda _: all(w.ready.is_set() for w in workers))
     reporter.measured["first_steps_s"] = time.perf_counter() - started
     had = {worker: len(worker.steps) for worker in workers}
-    enough, least = params["warmup_seconds"], params["warmup_steps"]
-
-    def warm(elapsed_s: float) -> bool:
-        return elapsed_s >= enough and all(len(w.steps) >= n + least for w, n in had.items())
-
-    seconds = _wait("warm_up", workers, reporter, warm)
+    compiled = counters.read()["compilations"]
+    calm = Calm(
+        workers,
+        compiled,
+        least_s=params["warmup_seconds"],
+        least_steps=params["warmup_steps"],
+        longest_s=params["warmup_longest_seconds"],
+    )
+    seconds = _wait(
+        "warm_up",
+        workers,
+        reporter,
+        lambda elapsed_s: calm.long_enough(elapsed_s, counters.read()["compilations"]),
+    )
     for worker, n in had.items():
         worker.facts["warm_up_steps"] = len(worker.steps) - n
-    discarded = sum(worker.facts["warm_up_steps"] for worker in workers)
-    reporter.measured["warm_up"] = {"seconds": seconds, "steps": discarded}
+    reporter.measured["warm_up"] = {
+        "seconds": seconds,
+        "steps": sum(worker.facts["warm_up_steps"] for worker in workers),
+        "compilations": calm.compiled - compiled,
+    }
 
 
 def _count(
     torch: ModuleType,
     seconds: float,
-    workers: list[training.Worker],
+    workers: list[Worker],
     counters: torch_facts.CompileCounters,
     reporter: Reporter,
 ) -> None:
@@ -196,7 +199,7 @@ def _count(
         "window": torch_facts.difference(compiled, counters.read()),
     }
     # The steps under way at the end still count with their part: let them end first.
-    training.stop(workers, reporter)
+    stop(workers, reporter)
     measured.update(throughput.summary(workers, begin, end, measured["counted_role"]))
     for one in measured["series"]:
         start = begin + one["t_s"]
@@ -205,7 +208,7 @@ def _count(
 
 
 def _wait(
-    phase: str, workers: list[training.Worker], reporter: Reporter, over: Callable[[float], bool]
+    phase: str, workers: list[Worker], reporter: Reporter, over: Callable[[float], bool]
 ) -> float:
     """Wait until ``over(elapsed seconds)`` or a thread's failure; return the seconds waited."""
     reporter.measured["phase"] = phase

@@ -24,6 +24,7 @@ sizes bytes. ::
                    uv: [{path, version, error}],
                    nvidia: {nvidia_smi, gpus: [line], driver: [line], error}}
     venv          {path, exists, is_symlink, real_path, set_aside: [path],
+                   unfinished: [{path, left: [path in it that still points here], error}],
                    processes: [{pid, started_at, command, evidence: [exe|argv0|VIRTUAL_ENV|maps]}]
                    and when it exists: pyvenv_cfg: {}|null,
                    python: {path, version, base_prefix, executable, error},
@@ -44,7 +45,7 @@ sizes bytes. ::
                    tok_per_s: [the last 50], error_lines: [the last 5]}
 
 Sent along with it: ``protocol``, ``pip_settings``, ``inventory_machine``, ``inventory_venv``,
-``folders``, ``cpu_use``.
+``relocation``, ``relocation_record``, ``folders``, ``cpu_use``.
 """
 
 from __future__ import annotations

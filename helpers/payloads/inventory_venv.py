@@ -16,6 +16,7 @@ from typing import Any
 
 import folders
 import pip_settings
+import relocation_record
 from inventory_machine import ask
 
 FIRST_LINE = re.compile(r"#!\s*(?P<python>/\S*python[\d.]*)\s")
@@ -29,12 +30,14 @@ ASK_PYTHON = "import json, sys; print(json.dumps([sys.version, sys.base_prefix, 
 def look(venv: str) -> dict[str, Any]:
     """Everything about one environment. **Changes:** nothing."""
     root = Path(venv)
+    aside = sorted(root.parent.glob(root.name + ".set-aside-*"))
     measured: dict[str, Any] = {
         "path": venv,
         "exists": root.is_dir(),
         "is_symlink": root.is_symlink(),
         "real_path": os.path.realpath(venv),
-        "set_aside": sorted(map(str, root.parent.glob(root.name + ".set-aside-*"))),
+        "set_aside": [str(path) for path in aside],
+        "unfinished": list(_unfinished(aside)),
         "processes": _processes(venv),
     }
     if root.is_dir():
@@ -49,6 +52,17 @@ def look(venv: str) -> dict[str, Any]:
             foreign_scripts=list(_foreign_scripts(root)),
         )
     return measured
+
+
+def _unfinished(aside: list[Path]) -> Iterator[dict[str, Any]]:
+    """Environments whose setting aside was cut short: what starts from them runs elsewhere."""
+    for path in aside:
+        try:
+            left, error = relocation_record.unfinished(path), None
+        except (OSError, ValueError, KeyError) as problem:
+            left, error = [], f"{relocation_record.RECORD}: {type(problem).__name__}: {problem}"
+        if left or error:
+            yield {"path": str(path), "left": left, "error": error}
 
 
 def _pyvenv_cfg(root: Path) -> dict[str, str] | None:

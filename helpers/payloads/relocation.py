@@ -7,14 +7,12 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import json
 import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-RECORD = "set-aside.json"
 TEXT_LIMIT_BYTES = 4 * 1024 * 1024
 FIRST_LINE_LIMIT_BYTES = 127  # older kernels cut the line there, newer ones at 255
 # The places, in every kind of virtual environment, where its own path is written down.
@@ -64,10 +62,10 @@ def moves(venv: Path, aside: Path) -> list[Move]:
         pairs.setdefault(
             os.fsencode(real), os.fsencode(os.path.join(os.path.dirname(real), aside.name))
         )
-    return [Move(_whole_path(before), before, after) for before, after in pairs.items()]
+    return [Move(whole_path(before), before, after) for before, after in pairs.items()]
 
 
-def _whole_path(path: bytes) -> re.Pattern[bytes]:
+def whole_path(path: bytes) -> re.Pattern[bytes]:
     """That path and what lies in it: not ``/root/venv2``, not ``/mnt/root/venv``."""
     return re.compile(rb"(?:(?<=://)|(?<![\w.\-/]))" + re.escape(path) + rb"(?![\w.\-])")
 
@@ -80,19 +78,24 @@ def rewrites(root: Path, all_moves: list[Move]) -> tuple[list[Rewrite], list[dic
         name = str(path.relative_to(root))
         if content is None:
             continue
-        new = content
-        for move in all_moves:
-            new = move.pattern.sub(lambda _match, after=move.after: after, new)
+        new, first_line = moved(content, all_moves)
         if new == content:
             continue
-        new, first_line = _fit_first_line(content, new)
         if new.startswith(b"#!") and len(new.partition(b"\n")[0]) > FIRST_LINE_LIMIT_BYTES:
             left.append(
                 {"path": name, "reason": "its first line would be longer than the kernel reads"}
             )
             continue
-        found.append(Rewrite(name, _sha256(content), _sha256(new), new, first_line))
+        found.append(Rewrite(name, sha256(content), sha256(new), new, first_line))
     return found, left
+
+
+def moved(content: bytes, all_moves: list[Move]) -> tuple[bytes, bytes | None]:
+    """A file's content with the new path, and its first line where that had to change its form."""
+    new = content
+    for move in all_moves:
+        new = move.pattern.sub(lambda _match, after=move.after: after, new)
+    return (content, None) if new == content else _fit_first_line(content, new)
 
 
 def _files(root: Path) -> Iterator[Path]:
@@ -139,64 +142,6 @@ def links(root: Path, all_moves: list[Move]) -> list[Link]:
     return found
 
 
-def write_record(
-    root: Path, aside: Path, all_rewrites: list[Rewrite], all_links: list[Link]
-) -> None:
-    """Write down, before anything is done, how to take it back."""
-    record = {
-        "venv": str(root),
-        "aside": str(aside),
-        "moves": [[os.fsdecode(m.before), os.fsdecode(m.after)] for m in moves(root, aside)],
-        "rewritten": [
-            {
-                "path": r.path,
-                "sha256_before": r.before,
-                "sha256_after": r.after,
-                "first_line": None if r.first_line is None else os.fsdecode(r.first_line),
-            }
-            for r in all_rewrites
-        ],
-        "links": [link._asdict() for link in all_links],
-    }
-    replace(root / RECORD, json.dumps(record, indent=1).encode())
-
-
-def remove_record(root: Path) -> None:
-    """Leave the environment as it was: the record was ours."""
-    with contextlib.suppress(FileNotFoundError):
-        (root / RECORD).unlink()
-
-
-def undo(aside: Path) -> tuple[list[dict[str, str]], list[dict[str, str]]]:
-    """Give each file the bytes it had, where their hash proves that these are they."""
-    record = json.loads((aside / RECORD).read_bytes())
-    restored, not_restored = [], []
-    for entry in record["rewritten"]:
-        path = aside / entry["path"]
-        content = path.read_bytes()
-        if _sha256(content) != entry["sha256_before"]:
-            content = _backwards(content, record["moves"], entry["first_line"])
-            if _sha256(content) != entry["sha256_before"]:
-                not_restored.append(
-                    {"path": entry["path"], "reason": "somebody else has changed it since"}
-                )
-                continue
-            replace(path, content)
-        restored.append({"path": entry["path"], "sha256": entry["sha256_before"]})
-    for link in record["links"]:
-        if os.readlink(aside / link["path"]) != link["before"]:
-            relink(aside / link["path"], link["before"])
-    return restored, not_restored
-
-
-def _backwards(content: bytes, all_moves: list[list[str]], first_line: str | None) -> bytes:
-    if first_line is not None:
-        content = os.fsencode(first_line) + b"\n" + content.split(b"\n", 3)[3]
-    for before, after in all_moves:
-        content = content.replace(os.fsencode(after), os.fsencode(before))
-    return content
-
-
 def replace(path: Path, content: bytes) -> None:
     """Put new content in a file's place with the old one's mode, owner and time."""
     part = path.with_name(f".{path.name}.part")
@@ -225,7 +170,7 @@ def relink(path: Path, target: str) -> None:
 
 def mentioning(root: Path, path: Path) -> list[str]:
     """Files that still name ``path``."""
-    pattern = _whole_path(os.fsencode(path))
+    pattern = whole_path(os.fsencode(path))
     return [
         str(file.relative_to(root)) for file in _files(root) if pattern.search(_text(file) or b"")
     ]
@@ -246,5 +191,6 @@ def console_scripts(root: Path) -> list[Path]:
     return scripts
 
 
-def _sha256(content: bytes) -> str:
+def sha256(content: bytes) -> str:
+    """Hash of a file's content."""
     return hashlib.sha256(content).hexdigest()

@@ -12,6 +12,8 @@ Parameters (JSON): ``action``, ``venv`` (the path that the environment has or ha
   back.
 - ``restore`` takes it back: every file gets the bytes it had, which is checked by hash, then the
   name.
+- ``finish`` takes up a set-aside that was killed half-way: what still points at ``venv`` is
+  rewritten.
 - ``check`` asks the environment at ``aside`` who it is, in every way in which it can be asked.
   Changes nothing.
 
@@ -23,12 +25,13 @@ may hold hard links to (uv's cache) are replaced, never written in place.
 
     set_aside  {renamed: bool, taken_back: bool, rewritten: [{path, sha256_before, sha256_after}],
                 links: [{path, before, after}], left: [{path, reason}]}
+    finish     {rewritten: [path], left: [{path, reason}]}
     restore    {renamed: bool, restored: [{path, sha256}], not_restored: [{path, reason}]}
     check      {python: {ok, said}, pip: {ok, said}|null, scripts: [{script, ok, said}],
                 activate: {ok, said}|null, still_mention_old: [path]}
 
 Standard library only, Python 3.9 and newer.  Sent along with it: ``protocol``, ``relocation``,
-``inventory_machine``.
+``relocation_record``, ``inventory_machine``.
 """
 
 from __future__ import annotations
@@ -41,12 +44,13 @@ from pathlib import Path
 from typing import Any
 
 import relocation
+import relocation_record
 from inventory_machine import ask
 from protocol import REQUIRED, Param, Reporter, run
 
 SCHEMA = 1
 PARAMS = {
-    "action": Param(str, REQUIRED, choices=("set_aside", "restore", "check")),
+    "action": Param(str, REQUIRED, choices=("set_aside", "finish", "restore", "check")),
     "venv": Param(str, REQUIRED),
     "aside": Param(str, REQUIRED),
 }
@@ -72,7 +76,7 @@ def set_aside(venv: Path, aside: Path, reporter: Reporter) -> None:
         links=[link._asdict() for link in links],
         left=left,
     )
-    relocation.write_record(venv, aside, rewrites, links)
+    relocation_record.write_record(venv, aside, rewrites, links)
     try:
         os.rename(venv, aside)
         reporter.measured["renamed"] = True
@@ -90,14 +94,14 @@ def set_aside(venv: Path, aside: Path, reporter: Reporter) -> None:
 def restore(venv: Path, aside: Path) -> tuple[list[dict[str, str]], list[dict[str, str]]]:
     """Give every rewritten file its bytes back and the environment its name."""
     if not os.path.lexists(aside):  # ended before the rename
-        relocation.remove_record(venv)
+        relocation_record.remove_record(venv)
         return [], []
     if os.path.lexists(venv):
         raise FileExistsError(f"{venv} is taken: move it away first")
-    restored, not_restored = relocation.undo(aside)
-    if not not_restored:
-        relocation.remove_record(aside)
+    restored, not_restored = relocation_record.undo(aside)
     os.rename(aside, venv)
+    if not not_restored:  # after the rename: an end in between leaves nothing half-done unrecorded
+        relocation_record.remove_record(venv)
     return restored, not_restored
 
 
@@ -139,6 +143,9 @@ def measure(params: dict[str, Any], reporter: Reporter) -> None:
     venv, aside = Path(params["venv"]), Path(params["aside"])
     if params["action"] == "set_aside":
         set_aside(venv, aside, reporter)
+    elif params["action"] == "finish":
+        done, left = relocation_record.finish(aside)
+        reporter.measured.update(rewritten=done, left=left)
     elif params["action"] == "restore":
         reporter.measured.update(renamed=False, restored=[], not_restored=[])
         restored, not_restored = restore(venv, aside)

@@ -41,7 +41,7 @@ its traceback, in ``errors`` under ``threads[i]``; exit code 0. ::
      memory: {peak_rss_bytes, devices: {..}}, load: {.., own: {own_cores, own_wait_cores}}|null}
 
 Sent along with it: ``protocol``, ``cache_copy``, ``folders``, ``cpu_use``, ``throughput``,
-``torch_facts``, ``tracing``, ``workers``, ``prewarm``, ``workload_steps``.
+``torch_facts``, ``tracing``, ``training_threads``, ``prewarm``, ``workload_steps``.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ import cpu_use
 import throughput
 import torch_facts
 import tracing
-import workers
+import training_threads
 import workload_steps
 from protocol import REQUIRED, Param, Reporter, run
 
@@ -78,7 +78,7 @@ PARAMS = {
 }
 
 
-class Starter(workers.Worker):
+class Starter(training_threads.Worker):
     """A thread of training that keeps its first losses, and shows at its end what runs compiled."""
 
     watched: tracing.Tracing | None = None
@@ -126,11 +126,11 @@ def measure(params: dict[str, Any], reporter: Reporter) -> None:
         if params["prewarm"]:
             measured["phase"] = "prewarm"
             reporter.progress(phase="prewarm")
-            measured["prewarm"] = workers.warm_one_by_one(starters)
+            measured["prewarm"] = training_threads.warm_one_by_one(starters)
         if _first_steps(params, starters, watched, reporter):
             _count(params["seconds"], starters, counters, reporter)
     finally:
-        workers.stop(starters, reporter)
+        training_threads.stop(starters, reporter)
         compiled = measured["compile"] or {"before": counters.read(), "window": None}
         measured["compile"] = {**compiled, "reasons": counters.reasons()}
         measured["over_limit"] = tracing.over_limit(torch)
@@ -213,7 +213,7 @@ def _count(
         "before": compiled,
         "window": torch_facts.difference(compiled, counters.read()),
     }
-    workers.stop(starters, reporter)
+    training_threads.stop(starters, reporter)
     if any(s.failure for s in starters):
         measured["phase"] = "failed"
         return

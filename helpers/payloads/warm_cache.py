@@ -8,17 +8,18 @@ Parameters (JSON):
   1)
 - ``mode``: ``"warm"`` or ``"prove"``; the same work, so that a second process finds what the first
   one left
+- ``in_copy``: work in a private copy of the cache, which is removed at the end (default false)
 - ``steps``: training steps for each entry, at least 2 (default 3)
 
 Variables: ``TORCHINDUCTOR_CACHE_DIR`` must be set (refused with exit code 2 otherwise);
 ``TORCHINDUCTOR_COMPILE_THREADS`` should be 1.  Both are recorded.
 
-**Changes:** the compile cache, and whatever the workload itself writes.
+**Changes:** the compile cache unless ``in_copy``, and whatever the workload itself writes.
 
 ``measured`` (an entry that failed has its reason in ``error`` and in ``errors``; the others are
 still done)::
 
-    {mode, cache_dir, compile_threads: str|null, environment: {},
+    {mode, cache_dir, cache_copy: {files, bytes, copied_s}|null, compile_threads: str|null, environment: {},
      torch: {version, git_version, cuda, hip}, files: {name: sha256|null}, import_s, load_s,
      entries: [{role, device, shape, build_s, first_step_s, later_step_s: median|null,
                 tokens: of the last step, losses: [of each step, where it says],
@@ -35,8 +36,10 @@ still done)::
      reasons: {graph_breaks: [str], recompilations: [str], failures: [str]}}
 
 ``later_step_s`` is the median of all steps but the first.  A counter is what that entry added.
+``files`` are those loaded from the workload's folder, relative to it.
 
-Sent along with it: ``protocol``, ``folders``, ``torch_facts``, ``tracing``, ``workload_steps``.
+Sent along with it: ``protocol``, ``folders``, ``cache_copy``, ``torch_facts``, ``tracing``,
+``workload_steps``.
 """
 
 from __future__ import annotations
@@ -48,6 +51,7 @@ from collections.abc import Iterator
 from types import ModuleType
 from typing import Any
 
+import cache_copy
 import folders
 import torch_facts
 import tracing
@@ -63,6 +67,7 @@ PARAMS = {
     "torch_threads": Param(int, 1),
     "mode": Param(str, REQUIRED, choices=("warm", "prove")),
     "steps": Param(int, 3),
+    "in_copy": Param(bool, False),
 }
 
 
@@ -89,9 +94,10 @@ def measure(params: dict[str, Any], reporter: Reporter) -> None:
     reporter.measured.update(
         mode=params["mode"],
         cache_dir=cache_dir,
+        cache_copy=cache_copy.use_copy(reporter) if params["in_copy"] else None,
         compile_threads=os.environ.get("TORCHINDUCTOR_COMPILE_THREADS"),
         environment=torch_facts.environment(),
-        files=workload_steps.hashes(params["workload"]),
+        files=None,
         entries=[],
     )
     reporter.progress(phase="import")
@@ -106,7 +112,7 @@ def measure(params: dict[str, Any], reporter: Reporter) -> None:
         import_s=imported - started,
         load_s=time.perf_counter() - imported,
     )
-    work_through(torch, build, params, cache_dir, reporter)
+    work_through(torch, build, params, os.environ["TORCHINDUCTOR_CACHE_DIR"], reporter)
 
 
 def work_through(
@@ -134,6 +140,7 @@ def work_through(
             "cache_after": folders.size(cache_dir),
         }
         measured["reasons"] = counters.reasons()
+        measured["files"] = workload_steps.loaded_files(params["workload"])
     reporter.progress(phase="done", done=len(todo), total=len(todo))
 
 

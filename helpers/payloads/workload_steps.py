@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -21,6 +22,7 @@ from protocol import ParamsRefused
 Step = Callable[[], int]
 Build = Callable[[str, str, "dict[str, Any]"], Step]
 MODULE_NAME = "workload"
+CACHE_VARIABLES = ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR")
 
 
 class ContractBroken(Exception):
@@ -61,13 +63,42 @@ def loss(step: Step) -> float | None:
     return None if read is None else float(read())
 
 
-def hashes(workload: str) -> dict[str, str | None]:
-    """SHA-256 of the workload file and of the model beside it; None when a file is not there."""
-    path = Path(workload)
-    files = (path, path.parent / "dflash_model.py")
-    return {
-        f.name: hashlib.sha256(f.read_bytes()).hexdigest() if f.is_file() else None for f in files
-    }
+def loaded_files(workload: str) -> dict[str, str | None]:
+    """SHA-256 of every file below the workload's folder that a module was loaded from, until now.
+
+    Call it after the steps ran: they may import too.  Left out is what a Python environment or a
+    compile cache that lies in that folder holds.  None: the file is gone.
+
+    Returns:
+        By path relative to the workload's folder.
+    """
+    folder = os.path.dirname(os.path.abspath(workload))
+    homes = {folder, os.path.realpath(folder)}
+    caches = (os.environ.get(name) for name in CACHE_VARIABLES)
+    apart = [sys.prefix, sys.base_prefix, *filter(None, caches)]
+    apart += [os.path.realpath(path) for path in apart]
+    found = {}
+    for module in list(sys.modules.values()):
+        file = getattr(module, "__file__", None)
+        if not isinstance(file, str):
+            continue
+        path = os.path.abspath(file)
+        for home in homes:
+            skipped = (part for part in apart if _inside(part, home))
+            if _inside(path, home) and not any(_inside(path, part) for part in skipped):
+                found[os.path.relpath(path, home)] = _sha256(path)
+    return dict(sorted(found.items()))
+
+
+def _inside(path: str, folder: str) -> bool:
+    return path.startswith(folder.rstrip("/") + "/")
+
+
+def _sha256(path: str) -> str | None:
+    try:
+        return hashlib.sha256(Path(path).read_bytes()).hexdigest()
+    except OSError:
+        return None
 
 
 def check_roles(roles: list[dict[str, Any]]) -> None:

@@ -49,6 +49,48 @@ def run_as_job(
     job = Job(container, place, patience_s=patience_s)
     started_at, start = datetime.now(UTC).isoformat(), time.monotonic()
     job.start(command)
+    state, result = _followed(
+        container, job, command, started_at, start, on_stdout=on_stdout, on_stderr=on_stderr
+    )
+    if state.state in ("killed", "lost", "missing"):
+        raise _gone(state, place, result)
+    return ended(result)
+
+
+def wait_for_job(
+    container: Container, place: JobPlace, *, oldest_s: float, on_stderr: OnOutput | None = None
+) -> JobState:
+    """Stay with a job that somebody else started until it has ended, and take note of its end.
+
+    **Runs on:** container. **Changes:** a mark in the job's folder.
+
+    Args:
+        container: where it is.
+        place: which job it is.
+        oldest_s: the age at which it is stopped: nothing takes that long.
+        on_stderr: called with pieces of its standard error, from the first byte on.
+
+    Raises:
+        TargetError, OutcomeUnknown: there was no way to the container for too long.
+    """
+    purpose = f"wait for what an earlier attempt started: {place.name}"
+    command = Command(("job", place.path), purpose, timeout_s=oldest_s)
+    started_at, start = datetime.now(UTC).isoformat(), time.monotonic()
+    job = Job(container, place)
+    return _followed(container, job, command, started_at, start, on_stderr=on_stderr)[0]
+
+
+def _followed(
+    container: Container,
+    job: Job,
+    command: Command,
+    started_at: str,
+    start: float,
+    *,
+    on_stdout: OnOutput | None = None,
+    on_stderr: OnOutput | None = None,
+) -> tuple[JobState, CommandResult]:
+    """Its end and all it said, which are recorded; stopped when it is older than it may become."""
     out, err = bytearray(), bytearray()
     state = job.follow(
         _both(out.extend, on_stdout),
@@ -73,9 +115,7 @@ def run_as_job(
         TargetError, CommandError
     ):  # then the next run finds this result again: also true
         job.collect()
-    if state.state in ("killed", "lost", "missing"):
-        raise _gone(state, place, result)
-    return ended(result)
+    return state, result
 
 
 def _gone(state: JobState, place: JobPlace, result: CommandResult) -> OutcomeUnknown:

@@ -11,6 +11,8 @@ import re
 import secrets
 from pathlib import Path
 
+from helpers.record.redact import redactor
+
 _PART = re.compile(r"^\..+\.(?P<pid>\d+)-[0-9a-f]{8}\.part$", re.DOTALL)
 
 
@@ -22,7 +24,7 @@ def write_atomic(
     The content goes to a new file in the same folder, is flushed to the disk, and takes the name
     only then; the folder is flushed too. A reader sees the old content or the new one. After a
     kill, a full disk or a power cut the old content is still there; a file that could not be
-    completed is removed again, except after SIGKILL (see ``remove_leftovers``).
+    completed is removed again, except after SIGKILL (see ``remove_leftovers``). Secrets are masked.
 
     **Runs on:** operator. **Changes:** ``path``.
 
@@ -36,7 +38,7 @@ def write_atomic(
         FileExistsError: the file exists and ``overwrite`` is False.
         OSError: the content could not be written; the file is as it was.
     """
-    content = data.encode("utf-8") if isinstance(data, str) else data
+    content = redactor().clean(data.encode("utf-8") if isinstance(data, str) else data)
     bits = _mode_of(path) if mode is None else mode
     part = path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}.part")
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC

@@ -18,6 +18,8 @@ from typing import Any
 from filelock import FileLock
 from pydantic import JsonValue
 
+from helpers.record.redact import redactor
+
 _FIRST = "0" * 64
 
 
@@ -54,7 +56,8 @@ class Journal:
                 "event": event,
                 **fields,
             }
-            line = json.dumps(entry, ensure_ascii=False, allow_nan=False).encode() + b"\n"
+            text = json.dumps(entry, ensure_ascii=False, allow_nan=False).encode()
+            line = redactor().clean(text) + b"\n"
             file.write(line)
             file.flush()
             os.fsync(file.fileno())

@@ -40,6 +40,7 @@ PHASES = {
     "done": ("✓", "done", "good"),
     "failed": ("✗", "failed", "bad"),
     "undone": ("↩", "taken back", "note"),
+    "unknown": ("?", "whether it was made is not known", "open"),
 }
 
 

@@ -58,7 +58,12 @@ class Outcome(StrEnum):
 
 
 class Asked(BaseModel):
-    """What was asked of a run: ``run.json``. Written once."""
+    """What was asked of a run: ``run.json``. Written once, but for ``host_identity``.
+
+    Attributes:
+        host_identity: what proved the host and the container when they were first reached; None = not
+            yet, or the container is a folder of this machine.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -74,6 +79,7 @@ class Asked(BaseModel):
     started_at: str
     versions: dict[str, str]
     runbooks_commit: str | None
+    host_identity: dict[str, str] | None = None
 
 
 @dataclass(frozen=True)
@@ -149,6 +155,12 @@ class RunFolder:
                 hint="Read it with the version of this package that wrote it.",
             ) from error
 
+    def keep_host_identity(self, identity: dict[str, str]) -> None:
+        """Keep what host and container proved to be. **Changes:** ``run.json``, once; the journal."""
+        document = self.asked.model_copy(update={"host_identity": identity})
+        write_atomic(self.path / "run.json", document.model_dump_json(indent=1))
+        self.journal.append("host_identity", **identity)
+
     def notebook(self, stage: str) -> Path:
         """Where the executed notebook of a stage lies or will lie."""
         return self.path / "notebooks" / f"{stage}.ipynb"
@@ -172,6 +184,18 @@ class RunFolder:
         earlier.mkdir(parents=True)
         for path in found:
             path.rename(earlier / path.name)
+
+    def set_notebook_aside(self, stage: str) -> None:
+        """Keep the executed notebook of an earlier attempt, out of the way of a new one.
+
+        **Changes:** ``notebooks/<stage>.ipynb`` goes to ``notebooks/earlier/<stage>-<number>.ipynb``.
+        """
+        path = self.notebook(stage)
+        if path.exists():
+            earlier = path.parent / "earlier"
+            earlier.mkdir(exist_ok=True)
+            number = 1 + len(list(earlier.glob(f"{stage}-*")))
+            path.rename(earlier / f"{stage}-{number}.ipynb")
 
     def evidence(self, stage: str) -> dict[str, Any] | None:
         """The evidence of a stage, or None when it left none."""
@@ -208,6 +232,11 @@ class RunFolder:
         for event in self.journal.events():
             if event["event"] == "run_ended":
                 told = Outcome(event["outcome"])
-            elif event["event"] == "stage_started":
-                told = None  # a stage was begun again after the run had ended: its end is open
+            elif event["event"] in ("stage_started", "run_resumed"):
+                told = None  # it was taken up again after it had ended: its end is open
         return told
+
+    @property
+    def resumed(self) -> bool:
+        """Whether somebody has taken the run up again."""
+        return any(event["event"] == "run_resumed" for event in self.journal.events())

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import posixpath
 import re
 import statistics
 from datetime import UTC, datetime
@@ -32,7 +33,7 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
 from helpers.errors import ParameterError, PreconditionFailed
 from helpers.reach.container import Container
 from helpers.recover import workload
-from helpers.recover.git_objects import find_commit, read_files
+from helpers.recover.git_objects import find_commit, read_files, sha256_at
 from helpers.recover.work import Json
 from helpers.target import Target
 
@@ -105,6 +106,14 @@ def find(target: Target, device: str, torch_build: str) -> tuple[Baseline | None
     return None, f"no {path.name} in {folder}; {said}"
 
 
+def read(path: Path) -> Baseline | str:
+    """A baseline file, or in words why it is none. **Runs on:** operator. **Changes:** nothing."""
+    try:
+        return _read(path)
+    except ParameterError as error:
+        return error.what
+
+
 def _read(path: Path) -> Baseline:
     try:
         baseline = Baseline.model_validate_json(path.read_text(encoding="utf-8"))
@@ -132,7 +141,7 @@ def measure_baseline(
 
     Call it only where the environment is known to be healthy.
 
-    **Runs on:** container. **Changes:** the compile cache where it is not warm.
+    **Runs on:** container. **Changes:** nothing.
 
     Args:
         container: the way to the container.
@@ -148,7 +157,8 @@ def measure_baseline(
     code = committed_code(target)
     document = workload.run_benchmark(container, target, say, purpose="measure a baseline")
     measured: dict[str, Any] = document.measured
-    problems = _problems(measured, list(document.errors), code)
+    ran: Any = measured_code(measured, target)
+    problems = _problems(measured, list(document.errors), ran)
     device = measured_device(measured)
     if problems or device is None:
         raise PreconditionFailed(
@@ -176,7 +186,7 @@ def measured_device(measured: dict[str, Any]) -> str | None:
     return workload.device_text(measured.get("devices") or {}, load.get("cores"))
 
 
-def _problems(measured: dict[str, Any], errors: list[Json], code: dict[str, str]) -> list[str]:
+def _problems(measured: dict[str, Any], errors: list[Json], ran: list[Json]) -> list[str]:
     found = [
         f"{error.get('where')}: {str(error.get('message')).splitlines()[0]}" for error in errors
     ]
@@ -184,20 +194,45 @@ def _problems(measured: dict[str, Any], errors: list[Json], code: dict[str, str]
         return [*found, f"it came as far as {measured.get('phase')}"]
     compiled = (measured["compile"]["window"] or {}).get("compilations")
     if compiled != 0:
-        found.append(f"{compiled} graphs were compiled while tokens were counted")
+        why = (measured["compile"].get("reasons") or {}).get("recompilations") or ["no reason kept"]
+        found.append(
+            f"{compiled} graphs were compiled while tokens were counted ({'; '.join(why)})"
+        )
     found += [
-        f"{name} in the container is not the committed one" for name in other_code(measured, code)
+        f"{one['path']} in the container is not the committed one"
+        for one in ran
+        if one["ran"] is None or one["ran"] != one["committed"]
     ]
     if not measured.get("series"):
         found.append("no whole bin was measured")
     return found
 
 
-def other_code(measured: dict[str, Any], code: dict[str, str]) -> list[str]:
-    """Files that took part in the measurement and differ from the commit. **Changes:** nothing."""
-    by_name = {Path(path).name: sha256 for path, sha256 in code.items()}
+def measured_code(measured: dict[str, Any], target: Target) -> list[JsonValue]:
+    """Every file that was loaded from the workload's folder, beside what the commit holds.
+
+    **Runs on:** operator. **Changes:** nothing.
+
+    Returns:
+        ``path`` in the container, ``ran``: its SHA-256 there (None = not known), ``committed``: at
+        the declared ref (None = the commit has no such file).
+
+    Raises:
+        PreconditionFailed: the repository or the ref is missing.
+    """
     ran: dict[str, str | None] = measured.get("files") or {}
-    return [name for name, sha256 in ran.items() if name in by_name and sha256 != by_name[name]]
+    if not ran:
+        return []
+    commit, deployed = find_commit(target.sources), f"{target.sources.deploy_to}/"
+    found: list[JsonValue] = []
+    for name, sha256 in ran.items():
+        path = posixpath.normpath(posixpath.join(posixpath.dirname(target.workload.file), name))
+        inside = path.startswith(deployed)
+        committed = (
+            sha256_at(target.sources, commit, path.removeprefix(deployed)) if inside else None
+        )
+        found.append({"path": path, "ran": sha256, "committed": committed})
+    return found
 
 
 def _kept(measured: dict[str, Any]) -> dict[str, JsonValue]:

@@ -1,6 +1,7 @@
 """Stage 60: throughput in training's own thread layout, beside the baseline.
 
-Nothing is planned and nothing is changed; a cache that stage 40 has proven warm stays as it is.
+Nothing is planned and nothing is changed: training runs in a private copy of the compile cache, so
+that a cache that is cold stays so until stage 40 is approved to warm it.
 This room must not know how much of the baseline is enough.
 
 Facts::
@@ -16,8 +17,8 @@ Measured: what the payload ``benchmark`` measured (see its head), its ``params``
     {baseline: the whole baseline file|null, baseline_at: its path, or why there is none,
      series: its bins, corrected for other work: see ``workload.free_core_series``,
      free_cores: whether they could be corrected,
-     committed: {path: sha256} the code at the declared ref,
-     other_code: [files that ran and differ from it]}
+     code: [{path, ran, committed}] what was loaded from the workload's folder, beside what the
+           declared ref holds: see ``baseline.measured_code``}
 """
 
 from __future__ import annotations
@@ -70,7 +71,8 @@ def plan(work: Work, facts: Json) -> Plan:
     return Plan(
         stage=STAGE,
         measures=(
-            f"{threads} threads at once, as in training; {workload.WARM_UP_S:.0f} s discarded",
+            f"{threads} threads at once, as in training, in a copy of the compile cache; "
+            f"{workload.WARM_UP_S:.0f} s discarded",
             f"tokens counted for {seconds:.0f} s, compared with the baseline",
         ),
         why="This stage only measures.",
@@ -80,19 +82,21 @@ def plan(work: Work, facts: Json) -> Plan:
 def apply(work: Work, facts: Json, plan: Plan) -> Json:
     """Measure, and put the baseline beside it.
 
-    **Runs on:** container. **Changes:** nothing while the compile cache is warm.
+    **Runs on:** container. **Changes:** nothing.
 
     Raises:
         PreconditionFailed: the committed code cannot be read.
         PayloadBroken, CommandTimedOut, OutcomeUnknown: nothing is known to be measured.
     """
-    code = baseline.committed_code(work.target)
-    document = workload.run_benchmark(
-        work.container,
-        work.target,
-        work.say,
-        purpose="measure throughput in training's thread layout",
-    )
+    baseline.committed_code(work.target)  # refused here rather than after the measurement
+    with work.job("60_benchmark-benchmark") as job:
+        document = workload.run_benchmark(
+            work.container,
+            work.target,
+            work.say,
+            purpose="measure throughput in training's thread layout",
+            job=job,
+        )
     measured: dict[str, Any] = document.measured
     device = baseline.measured_device(measured)
     torch = (measured.get("torch") or {}).get("version")
@@ -109,6 +113,5 @@ def apply(work: Work, facts: Json, plan: Plan) -> Json:
         "errors": list(document.errors),
         "baseline": found.model_dump(mode="json", by_alias=True) if found else None,
         "baseline_at": where,
-        "committed": {**code},
-        "other_code": list(baseline.other_code(measured, code)),
+        "code": baseline.measured_code(measured, work.target),
     }

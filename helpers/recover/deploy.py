@@ -1,43 +1,22 @@
-"""Put files into a folder of the container: all of them or none, each one whole at every moment.
+"""Put files into a folder of the container as one journalled step: all of them or none.
 
-It knows names and bytes. It must not know that they come from git, nor what is in them.
+How bytes travel and are proved at every hop is ``reach.deploy``; here each file is a change with its
+undo. This room must not know that the files come from git, nor what is in them.
 """
 
 from __future__ import annotations
 
-import posixpath
 import shlex
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
 from helpers.errors import RunbookError
 from helpers.plan import Change
+from helpers.reach import deploy as reach
 from helpers.reach.command import Command
 from helpers.recover.aftermath import way_back
 from helpers.recover.work import Work
-
-# The old file gets a second name, then the new one takes its first: there is no moment without a
-# file.
-_SWAP = """
-set -eu
-part=$1 path=$2 aside=$3
-if [ -d "$path" ] && [ ! -L "$path" ]; then echo "$path is a folder" >&2; exit 65; fi
-if [ -e "$path" ] || [ -L "$path" ]; then
-  [ ! -e "$aside" ] || { echo "$aside is there already" >&2; exit 67; }
-  ln -- "$path" "$aside" 2>/dev/null || cp -a -- "$path" "$aside"
-  [ "$(id -u)" != 0 ] || chown --reference="$path" -- "$part"
-fi
-mv -fT -- "$part" "$path"
-"""
-_TAKE_BACK = """
-set -eu
-path=$1 aside=$2 failed=$3
-if [ -e "$aside" ] || [ -L "$aside" ]
-then mv -fT -- "$aside" "$path"
-else mv -fT -- "$path" "$failed"
-fi
-"""
-# Only a second name of the same file is taken away again, never a file of its own.
-_FORGET_SECOND_NAME = 'if [ "$1" -ef "$2" ]; then rm -f -- "$2"; fi'
 
 
 @dataclass(frozen=True)
@@ -57,11 +36,6 @@ class Deployment:
     mode: str
     mode_before: str | None
     change: Change
-
-    def part(self, run_id: str) -> str:
-        """Its temporary name: in the same folder, so that the rename is at once."""
-        folder, name = posixpath.split(self.path)
-        return f"{folder}/.{name}.{run_id}.new"
 
 
 def replace_undo(path: str, aside: str, *, existed: bool) -> str:
@@ -83,73 +57,53 @@ def deploy(work: Work, deployments: list[Deployment]) -> list[str]:
         RunbookError: one of them could not be put in place; ``changed`` says whether the others
         are back.
     """
-    staged: list[Deployment] = []
+    modes = [deployment for deployment in deployments if deployment.content is None]
+    with _modes_set(work, modes):
+        return _put(work, [d for d in deployments if d.content is not None])
+
+
+def _put(work: Work, deployments: list[Deployment]) -> list[str]:
+    files = [
+        reach.File(d.path, d.content or b"", mode=d.mode, aside=d.aside if d.mode_before else None)
+        for d in deployments
+    ]
+    work.say(f"deploying {len(files)} files together", None)
+    try:
+        with ExitStack() as changes:
+            for deployment in deployments:
+                changes.enter_context(work.change(deployment.change))
+            written = reach.deploy(work.container, files).written
+    except BaseException as error:
+        # Only then is it known that the container has every old file.
+        if isinstance(error, RunbookError) and error.changed == "no":
+            error.what += " Every file that had been replaced is back."
+            for deployment in reversed(deployments):
+                work.undone(deployment.change, f"not all files could be put in place: {error.what}")
+        raise
+    return [d.aside for d in deployments if d.mode_before is not None and d.path in written]
+
+
+@contextmanager
+def _modes_set(work: Work, deployments: list[Deployment]) -> Iterator[None]:
+    """Set modes; when anything in the block fails, set them back."""
     done: list[Deployment] = []
     try:
-        for number, deployment in enumerate(deployments):
-            work.say(f"sending {posixpath.basename(deployment.path)}", number / len(deployments))
-            if deployment.content is not None:
-                staged.append(deployment)
-                part = deployment.part(work.run_id)
-                work.container.push(deployment.content, part, mode=deployment.mode)
         for deployment in deployments:
             with work.change(deployment.change):
                 done.append(deployment)
-                _put_in_place(work, deployment)
+                _chmod(work, deployment.mode, deployment.path, f"chmod {deployment.path}")
+        yield
     except BaseException as error:
         with way_back(error), work.container.whatever_the_record():
-            _take_back(work, done)
-            _clean(work, staged)
-        for deployment in reversed(done):
-            work.undone(deployment.change, f"another file could not be put in place: {error}")
-        if isinstance(error, RunbookError):
-            error.what += " Every file that had been replaced is back." if done else ""
-            error.changed = "no"
+            for deployment in reversed(done):
+                before = deployment.mode_before or deployment.mode
+                _chmod(work, before, deployment.path, f"give {deployment.path} its mode back")
+                work.undone(deployment.change, f"another file could not be put in place: {error}")
         raise
-    replaced = [d for d in deployments if d.content is not None and d.mode_before is not None]
-    return [deployment.aside for deployment in replaced]
 
 
-def _put_in_place(work: Work, deployment: Deployment) -> None:
-    path = deployment.path
-    if deployment.content is None:
-        argv: tuple[str, ...] = ("chmod", "--", deployment.mode, path)
-    else:
-        argv = ("bash", "-c", _SWAP, "swap", deployment.part(work.run_id), path, deployment.aside)
+def _chmod(work: Work, mode: str, path: str, purpose: str) -> None:
     work.container.check(
-        Command(argv, purpose=f"put {path} in place", changes=True),
+        Command(("chmod", "--", mode, path), purpose=purpose, changes=True),
         hint="Check permissions in the folder, then run the stage again.",
     )
-
-
-def _take_back(work: Work, done: list[Deployment]) -> None:
-    """The last one first. The very last may or may not have been put in place: both are handled."""
-    for number, deployment in enumerate(reversed(done)):
-        path = deployment.path
-        if deployment.content is None:
-            argv: tuple[str, ...] = ("chmod", "--", deployment.mode_before or deployment.mode, path)
-        elif number == 0 and _is_there(work, deployment.part(work.run_id)):
-            argv = ("bash", "-c", _FORGET_SECOND_NAME, "forget", path, deployment.aside)
-        else:
-            failed = f"{path}.failed-{work.run_id}"
-            argv = ("bash", "-c", _TAKE_BACK, "back", path, deployment.aside, failed)
-        work.container.check(
-            Command(argv, purpose=f"put the old {path} back", changes=True),
-            hint=f"By hand: {deployment.change.undo}",
-        )
-
-
-def _clean(work: Work, staged: list[Deployment]) -> None:
-    """Remove the temporary files: they are ours and nobody's only copy."""
-    parts = [deployment.part(work.run_id) for deployment in staged]
-    if parts:
-        work.container.check(
-            Command(("rm", "-f", "--", *parts), purpose="remove temporary files", changes=True),
-            hint=f"Remove them by hand: {' '.join(map(shlex.quote, parts))}",
-        )
-
-
-def _is_there(work: Work, path: str) -> bool:
-    return work.container.run(
-        Command(("test", "-e", path), purpose=f"see whether {path} is there")
-    ).ok

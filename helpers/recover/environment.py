@@ -15,8 +15,8 @@ from helpers.plan import LATER, Change, Plan
 from helpers.recover import fresh_environment, set_aside, uv
 from helpers.recover.aftermath import after_changes, way_back
 from helpers.recover.inventory import look_at, look_at_packages
+from helpers.recover.rebuild_reasons import reasons, venv_module
 from helpers.recover.work import Json, Work
-from helpers.target import Target
 
 STAGE = "10_environment"
 _BUILD = "build a new environment"
@@ -48,62 +48,6 @@ def look(work: Work) -> Json:
     return {**facts, "rebuild_because": list(reasons(facts, work.target))}
 
 
-def venv_module(machine: Json | None, version: str) -> Json:
-    """Whether ``python3 -m venv`` could work in the container: it needs ensurepip.
-
-    **Changes:** nothing.
-
-    Returns:
-        ``works`` (None = there is no such Python), the ``python`` asked, and ``why``.
-    """
-    pythons: Any = (machine or {}).get("pythons")
-    found = [p for p in pythons or () if _is_version(p["version"], version)]
-    if not found:
-        return {
-            "works": None,
-            "python": None,
-            "why": f"no Python {version} was found in the container",
-        }
-    # The one that works, if any: it is the one that a person would use.
-    python = next((p for p in found if p["ensurepip"]), found[0])
-    why = "ensurepip is there" if python["ensurepip"] else f"{python['error']}"
-    return {"works": python["ensurepip"], "python": python["path"], "why": why}
-
-
-def _is_version(found: str | None, wanted: str) -> bool:
-    return found is not None and found.split(".")[:2] == wanted.split(".")
-
-
-def reasons(facts: Json, target: Target) -> list[str]:
-    """Why the environment must be rebuilt; empty when it is as declared. **Changes:** nothing."""
-    venv: Any = facts["venv"]
-    if venv is None:
-        return ["the environment could not be looked at"]
-    if not venv["exists"]:
-        return [f"there is no environment at {target.environment.venv}"]
-    if venv["python"]["error"]:
-        return [f"its Python does not run: {venv['python']['error']}"]
-    found = []
-    if not _is_version(venv["python"]["version"], target.environment.python):
-        found.append(
-            f"it is Python {venv['python']['version']}, declared is {target.environment.python}"
-        )
-    if (venv["pyvenv_cfg"] or {}).get("include-system-site-packages") == "true":
-        found.append("it also sees the system's packages")
-    comparison: Any = facts["comparison"]
-    if comparison is None:
-        found.append("its packages could not be read")
-    else:
-        found += [f"{kind}: {', '.join(names)}" for kind, names in comparison.items() if names]
-    editable = [package["name"] for package in venv["packages"] if package["editable"]]
-    if editable:
-        found.append(f"installed from a folder that may change: {', '.join(map(str, editable))}")
-    foreign = [script["script"].rpartition("/")[2] for script in venv["foreign_scripts"]]
-    if foreign:
-        found.append(f"scripts that start another Python: {', '.join(foreign)}")
-    return found
-
-
 def plan(work: Work, facts: Json) -> Plan:
     """Set aside, build, install; nothing when the environment is as declared.
 
@@ -114,12 +58,15 @@ def plan(work: Work, facts: Json) -> Plan:
     """
     measures = ("versions against the declaration", "uv pip check", "the lock")
     because: Any = facts["rebuild_because"]
+    venv: Any = facts["venv"]
+    finishes = set_aside.finish_changes(venv)
     if not because:
         why = "The environment holds the declared packages, what they need, and nothing else."
-        return Plan(stage=STAGE, changes=(), measures=measures, why=why)
-    venv: Any = facts["venv"]
+        if finishes:
+            why += " An earlier one was set aside and not to the end: its scripts start this one."
+        return Plan(stage=STAGE, changes=finishes, measures=measures, why=why)
     _refuse_what_is_no_environment(venv, work.target.environment.venv)
-    changes: list[Change] = []
+    changes: list[Change] = [*finishes]
     found_uv: Any = facts["uv"]
     if found_uv["path"] is None:
         changes.append(uv.bring_change(work, found_uv))
@@ -186,11 +133,21 @@ def apply(work: Work, facts: Json, plan: Plan) -> Json:
         RunbookError: a step failed; the old environment is back, or the hint says how to get it
         back.
     """
-    found_uv: Any = facts["uv"]
-    if not plan.changes:
+    rebuilds = not all(map(set_aside.is_finish, plan.changes))
+    if rebuilds:
+        refuse_while_used(work)
+    finished = set_aside.finish_all(work, plan)
+    with after_changes(made=bool(finished)):
+        if rebuilds:
+            return {"finished": finished, **_rebuilt(work, facts, plan)}
+        found_uv: Any = facts["uv"]
         measured = fresh_environment.measure(work, found_uv["path"], None)
-        return {"uv": found_uv, "old": None, **measured, "install": None}
-    refuse_while_used(work)
+    return {"uv": found_uv, "old": None, "finished": finished, **measured, "install": None}
+
+
+def _rebuilt(work: Work, facts: Json, plan: Plan) -> Json:
+    """All of a rebuild: bring uv, replace the environment, measure both."""
+    found_uv: Any = facts["uv"]
     bring = next(filter(uv.is_bring, plan.changes), None)
     if bring is not None:
         machine: Any = facts["machine"]
@@ -261,7 +218,7 @@ def _rebuild(work: Work, plan: Plan, uv_path: str, aside: str | None) -> _Rebuil
     done: list[Change] = []
     try:
         for change in plan.changes:
-            if uv.is_bring(change):
+            if uv.is_bring(change) or set_aside.is_finish(change):
                 continue
             with work.change(change) as made:
                 if change.what == _BUILD:

@@ -128,16 +128,18 @@ def install(work: Work, uv_path: str) -> Json:
     def tell(progress: dict[str, Any]) -> None:
         work.say(f"{progress.get('phase', 'install')}: {progress.get('line', '')}", None)
 
-    document = run_payload(
-        work.container,
-        "install_packages",
-        params,
-        python=SYSTEM_PYTHON,
-        purpose="install the declared packages",
-        deadline_s=_INSTALL_DEADLINE_S,
-        changes=True,
-        on_progress=tell,
-    )
+    with work.job("10_environment-install_packages") as job:
+        document = run_payload(
+            work.container,
+            "install_packages",
+            params,
+            python=SYSTEM_PYTHON,
+            purpose="install the declared packages",
+            deadline_s=_INSTALL_DEADLINE_S,
+            changes=True,
+            on_progress=tell,
+            job=job,
+        )
     if document.errors:
         said = "\n".join(f"  {error.get('message')}" for error in document.errors)
         raise RunbookError(

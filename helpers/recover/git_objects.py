@@ -185,6 +185,15 @@ def read_files(sources: Sources, commit: Commit) -> list[CommittedFile]:
     return files
 
 
+def sha256_at(sources: Sources, commit: Commit, path: str) -> str | None:
+    """SHA-256 of any file of the commit, declared or not; None when the commit has no such file.
+
+    **Runs on:** operator. **Changes:** nothing.
+    """
+    content, problem = _read(sources.repository, commit.id, path)
+    return None if problem else hashlib.sha256(content).hexdigest()
+
+
 def _read(repository: str, commit: str, path: str) -> tuple[bytes, str | None]:
     """A file's content, or what is wrong with it."""
     listed = _git(repository, "ls-tree", "-z", "--full-tree", commit, "--", path)

@@ -10,14 +10,18 @@ import re
 import shlex
 from typing import Any
 
+from pydantic import JsonValue
+
 from helpers.errors import RunbookError
-from helpers.plan import Change
+from helpers.plan import Change, Plan
 from helpers.reach.command import Command
 from helpers.reach.payload import PayloadDocument, run_payload
+from helpers.recover.aftermath import after_changes
 from helpers.recover.inventory import SYSTEM_PYTHON
 from helpers.recover.work import Json, Work
 
 _SET_ASIDE = "set the old environment aside"
+_FINISH = "finish setting aside the environment"
 _DEADLINE_S = 300.0
 
 # Moves a half-built environment out of the way, never the old one: that is known to be aside by
@@ -59,15 +63,80 @@ def is_set_aside(change: Change) -> bool:
     return change.what == _SET_ASIDE
 
 
+def finish_changes(venv: Json | None) -> tuple[Change, ...]:
+    """A change for each environment whose setting aside was cut short. **Changes:** nothing.
+
+    Args:
+        venv: the inventory's section of the environment.
+    """
+    found: dict[str, Any] = venv or {}
+    cut_short = [one for one in found.get("unfinished") or [] if one["left"]]
+    free = len(cut_short) == 1 and not found["exists"]  # only one of them can have the name again
+    return tuple(_finish_change(found["path"], one, free=free) for one in cut_short)
+
+
+def _finish_change(venv: str, unfinished: dict[str, Any], *, free: bool) -> Change:
+    aside, left = unfinished["path"], unfinished["left"]
+    return Change(
+        what=_FINISH,
+        where=aside,
+        before=f"{len(left)} of its files still name {venv}: what they start is not this one",
+        after=f"they name {aside}, so that it works there",
+        # Where another environment has its place, the way back leads to what was before, no further.
+        undo=_undo_command(venv, aside) if free else _names_back(venv, aside),
+    )
+
+
+def is_finish(change: Change) -> bool:
+    """Whether a change is one of those that finish a set-aside."""
+    return change.what == _FINISH
+
+
+def finish_all(work: Work, plan: Plan) -> list[JsonValue]:
+    """Finish what the plan says was cut short, and ask each environment who it is.
+
+    **Runs on:** container. **Changes:** files of those environments that hold their old path.
+
+    Raises:
+        RunbookError: a file could not be rewritten; what was is right and stays.
+    """
+    finished: list[JsonValue] = []
+    for change in filter(is_finish, plan.changes):
+        aside = change.where
+        with work.change(change):
+            document = _ask(
+                work, "finish", aside, purpose=f"finish setting aside {aside}", changes=True
+            )
+            left: Any = document.measured.get("left")
+            if document.errors or left:
+                raise RunbookError(
+                    f"Setting {aside} aside could not be finished: {left or _last(document)}.",
+                    hint="Check permissions and space there, then run the stage again.",
+                    changed="unknown",
+                )
+        with after_changes():
+            checked = check(work, aside)
+        finished.append({"path": aside, **document.measured, "check": checked})
+    return finished
+
+
 def _undo_command(venv: str, aside: str) -> str:
     old, new = shlex.quote(venv), shlex.quote(aside)
+    return (
+        f"mv -T {new} {old} && {_names_back(venv, aside, at=venv, then=' && rm -f set-aside.json')}"
+    )
+
+
+def _names_back(venv: str, aside: str, *, at: str | None = None, then: str = "") -> str:
+    """The command that writes the old name again into every file that holds the new one."""
+    new = shlex.quote(aside)
     pattern = re.sub(r"([.\[\]*^$|\\])", r"\\\1", aside)
     replacement = re.sub(r"([&|\\])", r"\\\1", venv)
     sed = shlex.quote(f"s|{pattern}|{replacement}|g")
     places = "bin/* pyvenv.cfg lib/python3*/site-packages/*.pth share/jupyter/kernels/*/kernel.json"
     return (
-        f"mv -T {new} {old} && (cd {old} && grep -lIsF -- {new} {places} | tr '\\n' '\\0' "
-        f"| xargs -0r sed -i {sed} && rm -f set-aside.json)"
+        f"(cd {shlex.quote(at or aside)} && grep -lIsF -- {new} {places} | tr '\\n' '\\0' "
+        f"| xargs -0r sed -i {sed}{then})"
     )
 
 

@@ -3,7 +3,8 @@
 The old cache is set aside, a fresh one is filled with one Python thread and one compile thread (two
 threads that compile at once are what breaks this kind of training), and then another process does
 the same work and counts what it found. A cache proven warm carries a record; while that fits, only
-the proof is run again. This room must not know which counts are good enough.
+the proof is run again, in a copy: the cache itself stays as it is. This room must not know which
+counts are good enough.
 
 Facts::
 
@@ -157,7 +158,7 @@ def apply(work: Work, facts: Json, plan: Plan) -> Json:
     if not plan.changes:
         record: Any = facts["record"]
         proof = warm_process.proof(
-            warm_process.run(work, "prove"), work.target, record.get("cold") or []
+            warm_process.run(work, "prove", in_copy=True), work.target, record.get("cold") or []
         )
         return {**_nothing_done(), **proof, "recorded": True}
     _refuse_while_in_use(facts)

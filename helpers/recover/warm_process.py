@@ -19,23 +19,31 @@ _DEADLINE_S = 300.0
 _DEADLINE_PER_ENTRY_S = 300.0
 
 
-def run(work: Work, mode: Literal["warm", "prove"]) -> PayloadDocument:
+def run(work: Work, mode: Literal["warm", "prove"], *, in_copy: bool = False) -> PayloadDocument:
     """Take the first steps of every entry with one Python thread and one compile thread.
 
-    **Runs on:** container. **Changes:** the compile cache, where it is not warm.
+    **Runs on:** container. **Changes:** the compile cache, where it is not warm; nothing when it works
+    in a copy.
+
+    Args:
+        work: the stage's surroundings.
+        mode: what it is for; the work is the same.
+        in_copy: work in a private copy of the cache, for nobody has approved that it is filled.
     """
     doing = "filling the compile cache" if mode == "warm" else "proving that it is warm"
-    return run_payload(
-        work.container,
-        "warm_cache",
-        {**workload.params(work.target), "mode": mode},
-        python=workload.venv_python(work.target),
-        purpose=f"{doing}, one thread",
-        env={**workload.environment(work.target), "TORCHINDUCTOR_COMPILE_THREADS": "1"},
-        deadline_s=_DEADLINE_S + _DEADLINE_PER_ENTRY_S * len(entries(work.target)),
-        changes=mode == "warm",
-        on_progress=lambda record: work.say(*_said(record, doing)),
-    )
+    with work.job(f"40_warm_cache-{mode}") as job:
+        return run_payload(
+            work.container,
+            "warm_cache",
+            {**workload.params(work.target), "mode": mode, "in_copy": in_copy},
+            python=workload.venv_python(work.target),
+            purpose=f"{doing}, one thread",
+            env={**workload.environment(work.target), "TORCHINDUCTOR_COMPILE_THREADS": "1"},
+            deadline_s=_DEADLINE_S + _DEADLINE_PER_ENTRY_S * len(entries(work.target)),
+            changes=not in_copy,
+            on_progress=lambda record: work.say(*_said(record, doing)),
+            job=job,
+        )
 
 
 def _said(record: Mapping[str, Any], doing: str) -> tuple[str, float | None]:

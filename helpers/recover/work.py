@@ -11,19 +11,25 @@ Facts and measured values are raw JSON without verdicts; they become the stage's
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from pydantic import JsonValue
 
+from helpers.errors import CommandError, TargetError
 from helpers.plan import Change, Plan
 from helpers.reach.container import Container
+from helpers.reach.job import Job, JobPlace
+from helpers.reach.opening import job_place
 from helpers.target import Target
 
 Json = dict[str, JsonValue]
 ChangeEvent = Callable[[str, Change, str | None], None]
+_STOP_GRACE_S = 3
+_LEFT_ALONE = 75  # EX_TEMPFAIL: nobody is there to read it
 
 
 @dataclass
@@ -49,6 +55,7 @@ class Work:
         keep: writes a file of evidence (name, content) into the run folder.
         say: shows progress to the operator: what is going on, and how far of how much (None = unknown).
         on_change: told of each change: "begins", "done", "failed" or "undone", with an error's text.
+        runner_is_gone: whether whoever keeps the record of this process was killed meanwhile.
     """
 
     container: Container
@@ -58,6 +65,34 @@ class Work:
     keep: Callable[[str, str], None]
     say: Callable[[str, float | None], None]
     on_change: ChangeEvent
+    runner_is_gone: Callable[[], bool] = lambda: False
+
+    @contextmanager
+    def job(self, name: str) -> Iterator[JobPlace]:
+        """The place for long work that survives the loss of the connection, to be done in the block.
+
+        When the block fails, nothing of the work may go on while the stage puts things back: it is
+        stopped. When the runner was killed there is nobody to put anything back for: the work goes on
+        by itself, this process ends on the spot, and ``recover resume`` finds the work.
+
+        **Changes:** what the block does.
+
+        Args:
+            name: stage and work, for instance ``40_warm_cache-warm``; the same in a further attempt
+                of this run.
+        """
+        place = job_place(self.target, f"{self.run_id}-{name}")
+        try:
+            yield place
+        except BaseException:
+            if self.runner_is_gone():
+                os._exit(_LEFT_ALONE)
+            # Where there is no way to the container, the error that is raised says so already.
+            with suppress(CommandError, TargetError):
+                stopped = Job(self.container, place, patience_s=0.0)
+                stopped.stop(_STOP_GRACE_S)
+                stopped.collect()  # a further attempt starts anew
+            raise
 
     @contextmanager
     def change(self, change: Change) -> Iterator[Made]:

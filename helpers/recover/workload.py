@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from helpers.reach.container import Container
+from helpers.reach.job import JobPlace
 from helpers.reach.payload import PayloadDocument, run_payload
 from helpers.recover.work import Json
 from helpers.target import Target
@@ -23,6 +24,8 @@ Say = Callable[[str, float | None], None]
 
 WARM_UP_S = 3.0
 WARM_UP_STEPS = 3
+# Something is still compiled after so long: the window is counted all the same, and says so.
+LONGEST_WARM_UP_S = 60.0
 # First steps may compile everything from scratch before the window begins.
 _FIRST_STEPS_DEADLINE_S = 600.0
 _GPU_LINE = re.compile(r"GPU (\d+): (.+?)(?: \(UUID:.*)?$")
@@ -48,7 +51,8 @@ def environment(target: Target) -> dict[str, str]:
 
 def roles_hash(target: Target) -> str:
     """SHA-256 of roles, devices, shapes and torch threads. **Changes:** nothing."""
-    declared = target.workload.model_dump(mode="json", exclude={"file"})
+    # What is expected of a run is no part of what is run.
+    declared = target.workload.model_dump(mode="json", exclude={"file", "expected_graph_breaks"})
     return hashlib.sha256(json.dumps(declared, sort_keys=True).encode()).hexdigest()
 
 
@@ -114,19 +118,20 @@ def free_core_series(measured: Mapping[str, Any]) -> tuple[list[dict[str, Any]],
 
 
 def run_benchmark(
-    container: Container, target: Target, say: Say, *, purpose: str
+    container: Container, target: Target, say: Say, *, purpose: str, job: JobPlace | None = None
 ) -> PayloadDocument:
     """Measure throughput in training's own thread layout, for as long as the target says.
 
     The threads start as training starts them: with the remedy where the target declares it.
 
-    **Runs on:** container. **Changes:** the compile cache where it is not warm.
+    **Runs on:** container. **Changes:** nothing: torch works in a copy of the compile cache.
 
     Args:
         container: the way to the container.
         target: what is declared of it.
         say: shows progress: what is going on, and how far.
         purpose: what it is for, in words.
+        job: as for ``run_payload``.
     """
     seconds = target.benchmark.seconds
     return run_payload(
@@ -138,13 +143,14 @@ def run_benchmark(
             "warmup_seconds": WARM_UP_S,
             "warmup_steps": WARM_UP_STEPS,
             "prewarm": target.threads.remedy == "prewarm",
+            "warmup_longest_seconds": LONGEST_WARM_UP_S,
         },
         python=venv_python(target),
         purpose=purpose,
         env=environment(target),
-        deadline_s=_FIRST_STEPS_DEADLINE_S + WARM_UP_S + seconds,
-        changes=True,
+        deadline_s=_FIRST_STEPS_DEADLINE_S + LONGEST_WARM_UP_S + seconds,
         on_progress=lambda record: say(*_said(record, seconds)),
+        job=job,
     )
 
 

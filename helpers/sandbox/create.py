@@ -15,10 +15,10 @@ from typing import Any
 import yaml
 from pydantic import BaseModel, ConfigDict
 
-from helpers.sandbox import healthy, thread_race
-from helpers.sandbox.describe import describe
+from helpers.sandbox import healthy, remote, thread_race
+from helpers.sandbox.describe import describe, making_of
 from helpers.sandbox.faults import FAULTS, chosen, write_target
-from helpers.sandbox.folder import Note, SandboxFolder
+from helpers.sandbox.folder import Kind, Note, SandboxFolder
 from helpers.sandbox.history import make_repository
 from helpers.sandbox.making import Making, Say, StepReport
 from helpers.sandbox.training import train_for_a_moment
@@ -55,7 +55,12 @@ class SandboxReport(BaseModel):
 
 
 def create(
-    root: Path, faults: Sequence[str], say: Say, *, template: Path = TEMPLATE
+    root: Path,
+    faults: Sequence[str],
+    say: Say,
+    *,
+    template: Path = TEMPLATE,
+    kind: Kind = "sandbox",
 ) -> SandboxReport:
     """Make a sandbox in a folder; one that is there is replaced.
 
@@ -67,6 +72,7 @@ def create(
         faults: names of ``faults.FAULTS``, or ``all``; none leaves the sandbox healthy.
         say: shows one line to a person.
         template: the target file to fill in.
+        kind: "pct" puts the container behind a host, on a bed of this machine.
 
     Raises:
         ParameterError: a fault is unknown, or the folder is not for a sandbox; nothing was touched.
@@ -78,28 +84,31 @@ def create(
     began_s = time.monotonic()
     say(f"making a sandbox in {root}")
     wanted = chosen(faults)
-    declared = _filled_in(template, root)
     races = thread_race.NAME in wanted
-    declared = thread_race.declare(declared) if races else declared
+    if kind == "pct":
+        remote.refuse_without_means()
+        remote.refuse_a_long_path(root)
+    load_target(str(template))  # refuses a template that declares something wrong
     folder = SandboxFolder(root)
     folder.note()  # refuses a folder that is none of ours before a lock file is put into it
     with folder.locked():
         _clear(folder, say)
         started_at = datetime.now(UTC).isoformat(timespec="seconds")
-        note = Note(root=str(root), state="making", started_at=started_at, faults=wanted)
+        note = Note(root=str(root), kind=kind, state="making", started_at=started_at, faults=wanted)
         folder.write_note(note)
-        write_target(folder, declared)
-        making = Making(folder=folder, target=load_target(str(folder.target_file)), say=say)
+        making = _laid_out(folder, template, kind, races, say)
         later = [name for name in wanted if name != thread_race.NAME]
         shown = [name for name in later if name in _SEEN_IN_TRAINING]
         _make_healthy(making, races=races, goes_on=bool(shown))
         _break(making, shown, [name for name in later if name not in shown])
+        making.close()
         steps = tuple(step.model_dump(mode="json") for step in making.steps)
         folder.write_note(note.model_copy(update={"state": "ready", "steps": steps}))
     elapsed_s = time.monotonic() - began_s
     say(f"made in {elapsed_s:.0f} s; {_reused(making.steps)}")
     changed = {"wrong-torch", thread_race.NAME} & set(wanted)  # what the target file declares
     plain = root == DEFAULT_SANDBOX_ROOT and template == TEMPLATE and not changed
+    plain = plain and kind == "sandbox"
     return SandboxReport(
         root=str(root),
         target="sandbox" if plain else str(folder.target_file),
@@ -109,10 +118,24 @@ def create(
     )
 
 
-def _filled_in(template: Path, root: Path) -> dict[str, Any]:
-    load_target(str(template))  # refuses a template that declares something wrong
+def _laid_out(folder: SandboxFolder, template: Path, kind: Kind, races: bool, say: Say) -> Making:
+    """The sandbox's target file, and for kind pct the bed that it declares."""
     declared: dict[str, Any] = yaml.safe_load(template.read_text(encoding="utf-8"))
-    return {**declared, "reach": {"kind": "sandbox", "root": str(root)}}
+    declared = thread_race.declare(declared) if races else declared
+    steps: list[StepReport] = []
+    if kind == "pct":
+        began_s = time.monotonic()
+        bed = remote.make_bed(folder)
+        detail = f"host {bed.host.address} port {bed.host.port}, container by {bed.backend}"
+        elapsed_s = round(time.monotonic() - began_s, 2)
+        steps.append(StepReport(name="bed", how="made", elapsed_s=elapsed_s, detail=detail))
+        say(f"✓ bed ({elapsed_s:.1f} s, made): {detail}")
+        write_target(folder, remote.declared_for(declared, folder, bed))
+    else:
+        write_target(folder, {**declared, "reach": {"kind": "sandbox", "root": str(folder.root)}})
+    making = making_of(folder, kind, say)
+    making.steps += steps
+    return making
 
 
 def _clear(folder: SandboxFolder, say: Say) -> None:
@@ -120,7 +143,11 @@ def _clear(folder: SandboxFolder, say: Say) -> None:
     note = folder.note()
     if note is None:
         return
-    refuse_while_used(folder.container)
+    if note.kind == "pct":
+        remote.refuse_while_used(folder)
+        remote.stop_bed(folder)
+    else:
+        refuse_while_used(folder.container)
     state = {"making": "half-made", "removing": "half-removed"}.get(note.state, "old")
     removed = folder.remove(note, kept=False)
     say(f"removed the {state} sandbox of {note.started_at}: {', '.join(removed)}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from helpers.errors import ParameterError
+from helpers.sandbox import remote
 from helpers.sandbox.folder import SandboxFolder
 from helpers.sandbox.users import refuse_while_used
 
@@ -35,5 +36,9 @@ def destroy(root: Path, *, kept: bool = False) -> list[str]:
         note = folder.note()
         if note is None:
             return []  # whoever held the lock before has removed it
-        refuse_while_used(folder.container)
+        if note.kind == "pct":
+            remote.refuse_while_used(folder)
+            remote.stop_bed(folder)
+        else:
+            refuse_while_used(folder.container)
         return folder.remove(note, kept=kept)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import hashlib
+import posixpath
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,6 +28,7 @@ from helpers.sandbox import thread_race
 from helpers.sandbox.folder import SandboxFolder
 from helpers.sandbox.history import apply_patch
 from helpers.sandbox.wheels import stand_in
+from helpers.target import SandboxReach
 
 HACKS_FOLDER = Path(__file__).resolve().parent / "hacks"
 HACKED_FILE = "dflash_model.py"
@@ -81,7 +83,7 @@ def pollute(work: Work, folder: SandboxFolder) -> str:
     """
     folder.wheels.mkdir(exist_ok=True)
     forbidden = work.target.environment.forbidden
-    wheels = {name: stand_in(folder.wheels, name) for name in forbidden}
+    wheels = {name: _inside(work, stand_in(folder.wheels, name)) for name in forbidden}
     machine: Any = look_at(work, "machine", purpose="look for uv")["machine"]
     found: Any = uv.find(work, machine)
     if found["path"] is None:
@@ -95,6 +97,19 @@ def pollute(work: Work, folder: SandboxFolder) -> str:
             changed="yes",
         )
     return f"installed stand-ins for {', '.join(forbidden)}; {_drift(work, found['path'])}"
+
+
+def _inside(work: Work, wheel: Path) -> Path:
+    """Where the container finds a wheel: a folder of this machine is its own, any other gets a copy."""
+    if isinstance(work.target.reach, SandboxReach):
+        return wheel
+    place = Path(posixpath.dirname(work.target.environment.venv), "wheels", wheel.name)
+    make = Command(
+        ("mkdir", "-p", "--", str(place.parent)), "make a folder for wheels", changes=True
+    )
+    work.container.check(make, hint="Create the sandbox anew.")
+    work.container.push(wheel.read_bytes(), str(place))
+    return place
 
 
 def _drift(work: Work, uv_path: str) -> str:

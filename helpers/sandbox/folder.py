@@ -4,6 +4,7 @@
     {root}/sandbox.yaml     its target file
     {root}/repository       the training scripts, in git
     {root}/container        what a container's file system would be
+    {root}/bed              in a sandbox of kind pct: host and container, see ``sandbox.bed``
     {root}/baselines        accepted measurements of the healthy state
     {root}/healthy          what was written down of the healthy state: lock and lists
     {root}/wheels           stand-ins built on the spot
@@ -27,13 +28,15 @@ from filelock import FileLock, Timeout
 from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
 
 from helpers.errors import ParameterError, PreconditionFailed
+from helpers.recover.container_lock import hold, sandbox_key
 
+Kind = Literal["sandbox", "pct"]
 MADE_BY = "recover sandbox"
 _NOTE = "sandbox.json"
 _KEPT = "kept"
 _LOCK = ".lock"
 # Removed in this order; the note goes last, so that a removal cut short can be taken up again.
-_PARTS = ("container", "repository", "baselines", "healthy", "wheels", "sandbox.yaml", _NOTE)
+_PARTS = ("container", "bed", "repository", "baselines", "healthy", "wheels", "sandbox.yaml", _NOTE)
 
 
 class Note(BaseModel):
@@ -41,6 +44,7 @@ class Note(BaseModel):
 
     Attributes:
         root: the folder it was made in; a copy or a moved folder is no sandbox.
+        kind: "pct" has a container behind a host, on a bed of this machine.
         state: "making" until everything is in place; "removing" while it is taken away.
         started_at: when making it began, UTC.
         faults: what was broken on purpose.
@@ -52,6 +56,7 @@ class Note(BaseModel):
 
     made_by: Literal["recover sandbox"] = "recover sandbox"
     root: str
+    kind: Kind = "sandbox"
     state: Literal["making", "ready", "removing"]
     started_at: str
     faults: tuple[str, ...] = ()
@@ -83,6 +88,11 @@ class SandboxFolder:
     def container(self) -> Path:
         """What stands for the container's file system."""
         return self.root / "container"
+
+    @property
+    def bed(self) -> Path:
+        """In a sandbox of kind pct: the folder of its host and container."""
+        return self.root / "bed"
 
     @property
     def wheels(self) -> Path:
@@ -153,11 +163,14 @@ class SandboxFolder:
         **Runs on:** operator. **Changes:** makes the folder and a lock file in it.
 
         Raises:
-            PreconditionFailed: another process is at it.
+            PreconditionFailed: another process is at it, or a run recovers what is in it.
         """
         self.root.mkdir(parents=True, exist_ok=True)
         try:
-            with FileLock(self.root / _LOCK, timeout=0):
+            with (
+                FileLock(self.root / _LOCK, timeout=0),
+                hold(sandbox_key(self.root), name=f"The sandbox in {self.root}", run_id=None),
+            ):
                 yield
         except Timeout as error:
             raise PreconditionFailed(

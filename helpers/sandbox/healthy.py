@@ -52,9 +52,9 @@ def lay_out(making: Making) -> None:
             ),
             hint="Check permissions and space where the sandbox is to be.",
         )
-        container.push(
-            target.identity.marker.encode() + b"\n", target.identity.marker_file, mode="0444"
-        )
+        marker = target.identity.marker.encode() + b"\n"
+        if container.read(target.identity.marker_file) != marker:  # behind a host it has one
+            container.push(marker, target.identity.marker_file, mode="0444")
         outcome.detail = f"known by {target.identity.marker_file}"
 
 
@@ -103,7 +103,7 @@ def fill_cache(making: Making) -> None:
 
     **Runs on:** container. **Changes:** the compile cache; what is kept.
     """
-    work, cache = making.work, Path(making.target.cache.directory)
+    work, cache = making.work, making.outside(making.target.cache.directory)
     with making.step("compile cache", "every role, device and shape, by one thread") as outcome:
         if kept.restore_cache(making.folder, cache):
             if not warm_cache.plan(work, warm_cache.look(work)).changes:

@@ -9,10 +9,12 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
+from helpers.reach.container import Container
 from helpers.reach.local import LocalContainer
 from helpers.recover.work import Work
 from helpers.sandbox.folder import SandboxFolder
@@ -58,12 +60,16 @@ class Making:
         folder: where everything goes.
         target: the sandbox's target, as stages will see it.
         say: shows one line to a person.
+        container: the way into it; None = a folder of this machine.
+        outside: where a path of the container lies on this machine.
         steps: what has been done so far.
     """
 
     folder: SandboxFolder
     target: Target
     say: Say
+    container: Container | None = None
+    outside: Callable[[str], Path] = Path
     steps: list[StepReport] = field(default_factory=list)
     _told_at_s: float = 0.0
     _began_s: float = field(default_factory=time.monotonic)
@@ -72,7 +78,7 @@ class Making:
     def work(self) -> Work:
         """The surroundings in which the stages' own rooms work here."""
         return Work(
-            container=LocalContainer(self.target.name),
+            container=self.container or LocalContainer(self.target.name),
             target=self.target,
             run_id=RUN_ID,
             evidence_of=_nothing_before,
@@ -80,6 +86,11 @@ class Making:
             say=self.progress,
             on_change=_unrecorded,
         )
+
+    def close(self) -> None:
+        """End what is held open on the way into the container. **Changes:** nothing."""
+        if self.container is not None:
+            self.container.close()
 
     @contextmanager
     def step(self, name: str, begins: str) -> Iterator[Outcome]:

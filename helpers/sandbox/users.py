@@ -12,6 +12,7 @@ from pathlib import Path
 import psutil
 
 from helpers.errors import PreconditionFailed
+from helpers.sandbox.bed.bed import Bed
 
 
 def refuse_while_used(folder: Path) -> None:
@@ -27,6 +28,22 @@ def refuse_while_used(folder: Path) -> None:
         named = "\n".join(f"  {line}" for line in users)
         raise PreconditionFailed(
             f"{len(users)} process{'es use' if len(users) > 1 else ' uses'} {folder}:\n{named}",
+            hint="End it yourself, or let it end, then start again. Nothing was removed.",
+        )
+
+
+def refuse_while_occupied(bed: Bed, vmid: int) -> None:
+    """The same for a container on a bed: refuse when anything runs in it.
+
+    **Runs on:** operator. **Changes:** nothing.
+
+    Raises:
+        PreconditionFailed: something does.
+    """
+    pids = bed.occupants(vmid) if bed.rootfs(vmid).is_dir() else []
+    if pids:
+        raise PreconditionFailed(
+            f"Something runs in container {vmid} of {bed.folder}: pids {', '.join(map(str, pids))}.",
             hint="End it yourself, or let it end, then start again. Nothing was removed.",
         )
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-import posixpath
 import re
+from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -26,28 +27,17 @@ from pydantic import (
     model_validator,
 )
 
+from helpers.target.paths import AbsolutePath, below_root_or_home, plain_name
+
 DEFAULT_SANDBOX_ROOT = (
     Path(platformdirs.user_data_dir("recover-runbooks", appauthor=False)) / "sandbox"
 )
 
 
-def _plain_path(path: str) -> str:
-    """One way to write a path: names are made from it by adding to its end."""
-    plain = posixpath.normpath(path)
-    if not path.startswith("/") or plain in ("/", "//") or not path.isprintable():
-        raise ValueError("must be an absolute path, and not the root folder")
-    if ".." in path.split("/"):
-        raise ValueError("must not contain '..'")
-    return plain
-
-
-def _plain_name(path: str) -> str:
-    if path != posixpath.normpath(path) or path.startswith(("/", "../")) or path in (".", ".."):
-        raise ValueError("must be a plain path inside the repository")
-    return path
-
-
-AbsolutePath = Annotated[str, AfterValidator(_plain_path)]
+def _refuse_twice(what: str, names: Iterable[str]) -> None:
+    twice = [name for name, count in Counter(names).items() if count > 1]
+    if twice:
+        raise ValueError(f"{what} {twice[0]!r} is declared twice")
 
 
 class _Declared(BaseModel):
@@ -60,7 +50,9 @@ class SandboxReach(_Declared):
     """The container is a folder of this machine."""
 
     kind: Literal["sandbox"]
-    root: str = Field(default=str(DEFAULT_SANDBOX_ROOT), description="the sandbox's folder")
+    root: Annotated[str, AfterValidator(below_root_or_home)] = Field(
+        default=str(DEFAULT_SANDBOX_ROOT), description="the sandbox's folder, absolute or below ~/"
+    )
 
 
 class PctReach(_Declared):
@@ -134,7 +126,7 @@ class Environment(_Declared):
 class SourceFile(_Declared):
     """One file of the training repository, and the hashes it must have where they are known."""
 
-    path: Annotated[str, AfterValidator(_plain_name)] = Field(
+    path: Annotated[str, AfterValidator(plain_name)] = Field(
         description="relative to the repository and to the deploy folder"
     )
     sha256: str | None = Field(default=None, pattern=r"^[0-9a-f]{64}$")
@@ -152,8 +144,7 @@ class Sources(_Declared):
 
     @model_validator(mode="after")
     def _once(self) -> Sources:
-        if len({file.path for file in self.files}) != len(self.files):
-            raise ValueError("a file is declared twice")
+        _refuse_twice("files: the path", (file.path for file in self.files))
         return self
 
 
@@ -172,7 +163,7 @@ class Torch(_Declared):
 class Role(_Declared):
     """A kind of thread in training: one thread for each entry of ``devices``."""
 
-    name: str
+    name: str = Field(min_length=1)
     devices: tuple[str, ...] = Field(min_length=1)
     shapes: tuple[dict[str, JsonValue], ...] = Field(min_length=1)
 
@@ -185,6 +176,14 @@ class Workload(_Declared):
     torch_threads: int = Field(
         default=1, ge=1, description="torch.set_num_threads in the container"
     )
+    expected_graph_breaks: int = Field(
+        default=0, ge=0, description="of one role, device and shape when training is healthy"
+    )
+
+    @model_validator(mode="after")
+    def _once(self) -> Workload:
+        _refuse_twice("roles: the name", (role.name for role in self.roles))
+        return self
 
 
 class Threads(_Declared):
@@ -251,7 +250,7 @@ class Training(_Declared):
 class Target(_Declared):
     """Host, container and everything declared about it."""
 
-    name: str = Field(pattern=r"^[a-z0-9][a-z0-9_-]*$")
+    name: str = Field(pattern=r"^[a-z0-9][a-z0-9_-]*$", max_length=40)  # jobs are named by it
     description: str = ""
     reach: SandboxReach | PctReach = Field(discriminator="kind")
     identity: Identity

@@ -13,9 +13,25 @@ from typing import Any
 
 import yaml
 from pydantic import ValidationError
+from yaml.composer import ComposerError
 
 from helpers.errors import ParameterError
 from helpers.target.declared import DEFAULT_SANDBOX_ROOT, Target
+
+
+class _EachKeyOnce(yaml.SafeLoader):
+    """YAML's safe loader; where a key stands twice in a mapping, it does not take the last one."""
+
+    def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
+        node = super().compose_mapping_node(anchor)
+        seen = set()
+        for key, _ in node.value:
+            if isinstance(key, yaml.ScalarNode) and (key.tag, key.value) in seen:
+                said = f"the key {key.value!r} stands there twice"
+                raise ComposerError("in a mapping", node.start_mark, said, key.start_mark)
+            seen.add((key.tag, str(key.value)))
+        return node
+
 
 TARGETS_FOLDER = Path(__file__).resolve().parents[2] / "runbooks" / "targets"
 
@@ -60,13 +76,13 @@ def load_target(name: str) -> Target:
     path = find_target(name)
     hint = f"Correct {path} and start again."
     try:
-        raw = yaml.safe_load(path.read_text(encoding="utf-8"))
+        raw = yaml.load(path.read_text(encoding="utf-8"), _EachKeyOnce)  # a safe loader
     except (OSError, yaml.YAMLError, UnicodeDecodeError) as error:
         raise ParameterError(f"{path.name} is not readable YAML: {error}", hint=hint) from error
     if not isinstance(raw, dict):
         raise ParameterError(f"{path.name} must be a mapping of fields.", hint=hint)
     try:
-        return Target.model_validate(_expand(raw, _placeholders(raw)))
+        return Target.model_validate({**_expand(raw, _placeholders(raw)), **_as_given(raw)})
     except ValidationError as error:
         lines = [f"  {'.'.join(map(str, e['loc']))}: {_complaint(e)}" for e in error.errors()]
         raise ParameterError(
@@ -80,8 +96,15 @@ def _complaint(error: Any) -> str:
     return f"{error['msg']} (got {error['input']!r})"
 
 
+def _as_given(raw: dict[str, Any]) -> dict[str, Any]:
+    """What a placeholder stands for is said in ``reach``: it holds none itself."""
+    return {"reach": raw["reach"]} if "reach" in raw else {}
+
+
 def _placeholders(raw: dict[str, Any]) -> dict[str, str]:
     reach = raw.get("reach")
+    if isinstance(reach, dict) and reach.get("kind") == "pct":
+        return {}
     given = reach.get("root") if isinstance(reach, dict) else None
     root = Path(given).expanduser().resolve() if isinstance(given, str) else DEFAULT_SANDBOX_ROOT
     return {"{root}": str(root), "{python}": f"{sys.version_info.major}.{sys.version_info.minor}"}

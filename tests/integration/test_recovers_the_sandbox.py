@@ -3,9 +3,12 @@
 The tests build on each other in the order they are written: one broken sandbox goes through its life.
 """
 
+import getpass
 import json
 import os
+import re
 import signal
+import statistics
 import subprocess
 import sys
 import time
@@ -17,6 +20,9 @@ import pytest
 import yaml
 
 from helpers.record.run_folder import Outcome, RunFolder, StageState
+from helpers.record.seal import verify
+from helpers.sandbox.create import create, describe
+from helpers.target import load_target
 from tests.integration.conftest import tree_hashes
 
 pytestmark = pytest.mark.torch
@@ -47,6 +53,15 @@ def latest(runs) -> RunFolder:
 
 def states(folder):
     return {r.name: r.state for r in folder.stage_records()}
+
+
+def test_the_log_tells_of_the_time_before_and_after_the_break(broken_sandbox):
+    target = load_target(str(broken_sandbox / "sandbox.yaml"))
+    log = Path(target.training.log).read_text()
+    found = [float(m["tok_per_s"]) for m in re.finditer(target.training.throughput_pattern, log)]
+    before, after = found[:-12], found[-12:]
+    assert len(before) >= 4
+    assert statistics.median(after) < 0.6 * statistics.median(before)
 
 
 def test_a_plan_shows_every_change_and_makes_none(environ, target, broken_sandbox, runs):
@@ -93,6 +108,7 @@ def test_approved_it_recovers(environ, target, broken_sandbox, runs):
     report = (folder.path / "report.html").read_text()
     assert "recovered" in report.lower()
     assert folder.journal.problems() == []
+    assert verify(folder).whole
 
 
 def test_the_executed_notebooks_are_a_readable_record(runs):
@@ -119,6 +135,19 @@ def test_a_second_run_finds_nothing_to_change_and_passes(environ, target, broken
     assert tree_hashes(broken_sandbox) == before
     changes = [e for e in latest(runs).journal.events() if e["event"] == "change"]
     assert changes == []
+
+
+def test_a_baseline_is_recorded_beside_the_one_before(environ, target, broken_sandbox):
+    folder = broken_sandbox / "baselines"
+    before = {p.name: p.read_bytes() for p in folder.glob("*.json")}
+    done = recover(environ, "baseline", "record", target, "--source", "a run has just recovered")
+    assert done.returncode == 0, done.stderr
+    (path,) = folder.glob("*.json")
+    assert json.loads(path.read_text())["source"].endswith(f"said by {getpass.getuser()}")
+    (aside,) = folder.glob("*.set-aside-*")
+    assert before == {path.name: aside.read_bytes()}
+    listed = recover(environ, "baseline", "list", target)
+    assert "a run has just recovered" in listed.stdout
 
 
 def test_a_torch_that_cannot_be_had_stops_the_chain_in_stage_30(
@@ -176,6 +205,51 @@ def test_ctrl_c_leaves_an_interrupted_run_and_no_process(environ, target, runs):
     assert latest(runs).outcome is Outcome.INTERRUPTED
     _, alive = psutil.wait_procs(family, timeout=5)
     assert alive == []
+
+
+def test_an_interrupted_run_is_resumed_and_only_what_no_longer_holds_is_done_again(
+    environ, target, broken_sandbox, runs
+):
+    folder = latest(runs)
+    script = broken_sandbox / "container/root/training/dflash_roles.py"
+    script.write_text(script.read_text() + "# by hand\n")
+    # As after a new version of the runbook:
+    folder.journal.append("stage_started", stage="10_environment", notebook_sha256="0" * 64)
+    end = {"state": "passed", "elapsed_s": 1.0, "summary": "", "verdict": "pass"}
+    folder.journal.append("stage_ended", stage="10_environment", **end)
+    done = recover(environ, "resume", "--yes")
+    assert "00_preflight     again: it is always run again" in done.stdout
+    assert "10_environment   again: its notebook has changed since" in done.stdout
+    assert "20_sources       again: it is not as it was left: replace the script" in done.stdout
+    assert "30_verify_torch  again: it was interrupted" in done.stdout
+    assert latest(runs).path == folder.path
+    assert states(folder)["30_verify_torch"] is StageState.PASSED
+    assert done.returncode == 4, "throughput was not asked for, so it is not known"
+    assert (folder.path / "notebooks/earlier/30_verify_torch-1.ipynb").exists()
+
+    done = recover(environ, "resume")
+    for stage in ("10_environment", "20_sources", "30_verify_torch"):
+        assert f"{stage:<16} still holds: not run again" in done.stdout
+    assert states(folder)["20_sources"] is StageState.PASSED
+    assert folder.journal.problems() == []
+
+
+def test_what_has_come_to_its_end_is_not_resumed(environ, runs):
+    ended = [f for f in map(RunFolder, runs.iterdir()) if f.path.name[0] != "."]
+    recovered = next(f for f in ended if f.outcome is Outcome.RECOVERED)
+    planned = next(f for f in ended if f.outcome is Outcome.PLANNED)
+    for folder, words in ((recovered, "has recovered"), (planned, "was only a plan")):
+        done = recover(environ, "resume", folder.asked.run_id)
+        assert done.returncode == 2
+        assert words in done.stderr
+
+
+def test_the_next_sandbox_in_a_folder_reuses_what_took_minutes(broken_sandbox):
+    report = create(broken_sandbox, [], print)
+    how = {step.name: step.how for step in report.steps}
+    assert how["environment"] == how["compile cache"] == "reused"
+    broken = describe(broken_sandbox)["broken_now"]
+    assert broken == {"environment": [], "scripts": [], "compile cache": [], "torch": []}
 
 
 def kernel_that_measures(running, runs, before):

@@ -88,7 +88,10 @@ def test_it_restores_what_the_commit_holds_and_a_second_run_changes_nothing(root
     assert measured["replaced"] == [f"{training}/model.py.set-aside-{RUN_ID}"]
     assert verdict.status is Status.PASS, verdict.deciding
     assert [c.what for c in plan.changes] == ["replace the script", "set the mode"]
-    assert surroundings.phases() == [(p, c.what) for c in plan.changes for p in ("begins", "done")]
+    # Modes first, then all files together: begun and done as one.
+    assert sorted(surroundings.phases()) == sorted(
+        (p, c.what) for c in plan.changes for p in ("begins", "done")
+    )
     assert sorted(p.name for p in training.rglob(".*")) == []
 
     before = tree(root)

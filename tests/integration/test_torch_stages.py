@@ -179,8 +179,69 @@ def _another_file_is_never_another_baseline(measured, made, path):
     made.deploy(PLAIN + "\n# changed in the container only\n")
     facts = benchmark.look(made.work())
     assert facts["expected"]["path"] == str(path), "the baseline belongs to the commit"
-    changed = measured | {"files": {"workload.py": "another hash"}}
-    assert baseline.other_code(changed, baseline.committed_code(made.target)) == ["workload.py"]
+    (made.root / "training" / "beside.py").write_text("")
+    ran = {"workload.py": "another hash", "beside.py": "a hash"}
+    code = baseline.measured_code(measured | {"files": ran}, made.target)
+    assert [one["ran"] == one["committed"] for one in code] == [False, False]
+    found = judge_benchmark.judge({"measured": measured | {"code": code}}, made.target)
+    assert found["code measured"].status is Status.FAIL
+    assert found["code measured"].measured == ["workload.py", "beside.py, not in the commit"]
+
+
+def test_what_nobody_has_approved_leaves_a_cold_cache_cold(tmp_path, torch_python):
+    made = stand(tmp_path, torch_python, seconds=1.0)
+    made.cache.mkdir()
+    (made.cache / "old").write_text("old")
+    before = files(tmp_path)
+    work = made.work()
+    assert warm_cache.plan(work, warm_cache.look(work)).changes, "it is cold"
+    *_, measured, _ = run(benchmark, judge_benchmark.judge, made)
+    assert measured["compile"]["before"]["fxgraph_cache_miss"] > 0, "and training compiled"
+    assert files(tmp_path) == before
+
+
+BREAKING = (
+    WORKLOAD.replace('nn.Linear(shape["width"], shape["width"])', "Breaking(shape)")
+    .replace(
+        "def build",
+        """class Breaking(nn.Linear):
+    def __init__(self, shape):
+        super().__init__(shape["width"], shape["width"])
+
+    def forward(self, x):
+        y = super().forward(x)
+        torch._dynamo.graph_break()
+        return y.relu()
+
+
+def build""",
+    )
+    .replace(", fullgraph=True", "")
+)
+
+
+def test_a_damaged_cache_fails_its_proof_and_a_declared_graph_break_does_not(
+    tmp_path, torch_python
+):
+    made = stand(tmp_path, torch_python, source=BREAKING)
+    *_, found = run(warm_cache, judge_warm_cache.judge, made)
+    assert found["graph breaks"].status is Status.FAIL
+    assert found["graph breaks"].measured == 1
+    declared = made.target.workload.model_copy(update={"expected_graph_breaks": 1})
+    made.target = made.target.model_copy(update={"workload": declared})
+    facts, plan, _, found = run(warm_cache, judge_warm_cache.judge, made, run_id="second")
+    assert facts["misfits"] == []
+    assert not plan.changes
+    assert found.status is Status.PASS, found.deciding
+
+    for entry in (made.cache / "fxgraph").rglob("*"):
+        if entry.is_file():
+            entry.write_bytes(b"0" * entry.stat().st_size)
+    before = files(tmp_path)
+    facts, plan, _, found = run(warm_cache, judge_warm_cache.judge, made, run_id="third")
+    assert not plan.changes, "by its record it is warm"
+    assert found.status is Status.FAIL
+    assert files(tmp_path) == before, "what it lacks is not written into it"
 
 
 def test_a_thread_that_fails_is_named(tmp_path, torch_python):

@@ -118,7 +118,10 @@ import json, os, random, signal, sys, time, warnings
 from pathlib import Path
 warnings.simplefilter("ignore")
 from helpers.book.saves import AtomicFiles
+from helpers.record.redact import Redactor
 from papermill.iorw import LocalHandler
+# Masking three million characters takes far longer than writing them: the kills would all meet it.
+Redactor.clean = lambda self, data: data
 path, kills = Path(sys.argv[1]), int(sys.argv[2])
 handler = {"ours": AtomicFiles, "papermill": LocalHandler}[sys.argv[3]]()
 def notebook(number):

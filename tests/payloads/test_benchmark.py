@@ -39,9 +39,8 @@ def paced(torch_python, tmp_path_factory):
 def test_measures_the_known_throughput(paced):
     measured = paced.measured
     assert paced.document["errors"] == []
-    # The captured document is older than the count of cores a bin got and waited for; judges must go on
-    # reading such documents.
-    newer = {".series[0].own_cores", ".series[0].own_wait_cores"}
+    # The captured document is older than these; judges must go on reading such documents.
+    newer = {".series[0].own_cores", ".series[0].own_wait_cores", ".warm_up.compilations"}
     assert set(differences(measured, captured("benchmark"))) == newer
     assert measured["phase"] == "done"
     assert measured["counted_role"] == "drafter"
@@ -92,7 +91,7 @@ def test_what_a_baseline_is_keyed_by(paced):
     measured = paced.measured
     assert measured["torch"]["version"]
     assert measured["devices"] == {"cpu": measured["cpu_model"]}
-    assert set(measured["files"]) == {"workload.py", "dflash_model.py"}
+    assert set(measured["files"]) == {"workload.py"}
     assert measured["memory"]["peak_rss_bytes"] > 50_000_000
 
 
@@ -132,7 +131,8 @@ def test_the_compiler_is_watched(torch_python, tmp_path):
         "TORCHINDUCTOR_COMPILE_THREADS": "1",
     }
     steady, churning = (
-        sent("benchmark", {"workload": write(tmp_path / name, text), "roles": roles, **QUICK},
+        sent("benchmark", {"workload": write(tmp_path / name, text), "roles": roles, **QUICK,
+                           "warmup_longest_seconds": 1.0},
              python=torch_python, env=cache).measured["compile"]
         for name, text in (("steady", COMPILED), ("churning", CHURNING))
     )  # fmt: skip
@@ -141,6 +141,35 @@ def test_the_compiler_is_watched(torch_python, tmp_path):
     assert not any(steady["window"].values())
     assert churning["window"]["unique_graphs"] > 2
     assert churning["window"]["compilations"] > 2
+
+
+LATE = """
+import time
+
+import torch
+
+
+def build(device, role, shape):
+    compiled, x, taken = torch.compile(lambda x: x + 1, backend="eager", dynamic=False), [], []
+
+    def step():
+        taken.append(1)
+        time.sleep(0.02)
+        compiled(torch.zeros(1 if len(taken) < 15 else 2))
+        return 1
+
+    return step
+"""
+
+
+def test_what_is_compiled_late_lengthens_the_warm_up_and_stays_out_of_the_window(
+    torch_python, tmp_path
+):
+    roles = [{"name": "drafter", "devices": ["cpu"], "shapes": [{}]}]
+    measured = benchmark(torch_python, write(tmp_path, LATE), roles).measured
+    assert not any(measured["compile"]["window"].values())
+    assert measured["warm_up"]["compilations"] == 1
+    assert measured["warm_up"]["seconds"] > 0.02 * 13 + QUICK["warmup_seconds"]
 
 
 CRASH = PACED + '''

@@ -10,6 +10,7 @@ import pytest
 
 from tests.payloads.conftest import captured, differences, sent
 from tests.payloads.workloads import COMPILED, PACED, write
+from tests.testbed.rooms import tree
 
 pytestmark = pytest.mark.torch
 ROLES = [
@@ -29,7 +30,7 @@ def both(torch_python, tmp_path_factory):
     """The first process and the second one, on the same cache."""
     folder = tmp_path_factory.mktemp("warm")
     workload = write(folder / "training", COMPILED)
-    (folder / "training" / "dflash_model.py").write_text("# the model\n")
+    (folder / "training" / "unused.py").write_text("# imported by nobody\n")
     first = warm(torch_python, workload, folder / "cache")
     kept = folder / "after-first"
     shutil.copytree(folder / "cache", kept)
@@ -81,11 +82,31 @@ def test_what_it_ran_is_recorded(both):
         assert got.measured["cache_dir"] == str(folder / "cache")
         assert got.measured["compile_threads"] == "1"
         assert got.measured["environment"]["TORCHINDUCTOR_CACHE_DIR"] == str(folder / "cache")
-        assert got.measured["files"] == {
-            name: hashlib.sha256((folder / "training" / name).read_bytes()).hexdigest()
-            for name in ("workload.py", "dflash_model.py")
-        }
+        workload = (folder / "training" / "workload.py").read_bytes()
+        assert got.measured["files"] == {"workload.py": hashlib.sha256(workload).hexdigest()}
     assert not (folder / "training" / "__pycache__").exists()
+
+
+def test_a_proof_in_a_copy_finds_the_same_and_leaves_the_cache_as_it_is(both, torch_python):
+    _, second, folder = both
+    before = tree(folder / "cache")
+    got = warm(torch_python, str(folder / "training" / "workload.py"), folder / "cache",
+               mode="prove", in_copy=True)  # fmt: skip
+    assert got.measured["totals"]["counters"] == second.measured["totals"]["counters"]
+    assert got.measured["totals"]["cache_after"] == second.measured["totals"]["cache_after"]
+    copied = got.measured["cache_copy"]
+    assert {k: copied[k] for k in ("files", "bytes")} == second.measured["totals"]["cache_after"]
+    assert got.measured["cache_dir"] == str(folder / "cache")
+    assert tree(folder / "cache") == before
+
+
+def test_a_cold_cache_stays_cold_when_it_is_measured_in_a_copy(torch_python, tmp_path):
+    workload = write(tmp_path / "training", COMPILED)
+    cache = tmp_path / "cache"
+    got = warm(torch_python, workload, cache, mode="prove", in_copy=True, roles=ROLES[:1])
+    assert got.measured["totals"]["counters"]["fxgraph_cache_miss"] > 0
+    assert got.measured["totals"]["cache_after"]["files"] > 0
+    assert not cache.exists()
 
 
 def test_progress_names_the_entries(both):

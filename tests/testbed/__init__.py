@@ -1,9 +1,4 @@
-"""A test kit: a Proxmox host that is not one, on this machine.
-
-A real OpenSSH server with throw-away keys, a ``pct`` stand-in on its PATH with the real one's
-semantics, and real LXC containers behind it (namespaces where LXC cannot start). It needs root on
-Linux. It binds loopback or network namespaces of its own making, writes into its own folder, and
-leaves nothing running.
+"""A test kit: the bed of ``helpers.sandbox.bed``, and what breaks it on purpose.
 
     bed = Bed.make(folder)
     bed.add_container(100)
@@ -11,9 +6,9 @@ leaves nothing running.
     …
     bed.stop()
 
-or, from a shell, ``python -m tests.testbed up FOLDER`` and ``… down FOLDER``.
+or, from a shell, ``python -m tests.testbed up FOLDER`` and ``… down FOLDER``. It needs root on Linux.
 """
 
-from tests.testbed.bed import Bed
+from helpers.sandbox.bed.bed import Bed
 
 __all__ = ["Bed"]

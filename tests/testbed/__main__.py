@@ -7,8 +7,8 @@ import json
 import sys
 from pathlib import Path
 
-from tests.testbed.bed import Bed, default_folder
-from tests.testbed.host import missing_tools
+from helpers.sandbox.bed.bed import Bed, default_folder
+from helpers.sandbox.bed.host import missing_tools
 
 
 def main() -> int:

@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.testbed.bed import Bed
-from tests.testbed.processes import descendants, send
+from helpers.sandbox.bed.bed import Bed
+from helpers.sandbox.bed.processes import descendants, send
 
 
 def kill_sessions(bed: Bed) -> int:

@@ -30,7 +30,7 @@ def test_a_run_of_another_version_does_not_hide_the_others(tmp_path):
 
 def test_a_run_without_an_end_is_not_called_anything_better(tmp_path):
     folder = RunFolder.create(tmp_path, asked())
-    assert "not ended, or its runner died" in printed(print_run, folder)
+    assert "not ended: it is going on, or its runner died" in printed(print_run, folder)
     folder.journal.append("run_ended", outcome="recovered", summary="")
     assert "RECOVERED" in printed(print_run, folder)
 
@@ -46,8 +46,10 @@ def test_every_end_but_a_good_one_says_what_to_do_next(tmp_path, outcome, monkey
     following = _next_step(folder, outcome, "my target.yaml")
     if outcome is Outcome.RECOVERED:
         assert following == ""
-    else:
+    elif outcome is Outcome.PLANNED:
         assert "/nowhere/bin/recover run 'my target.yaml' --yes" in following
+    else:
+        assert f"/nowhere/bin/recover resume {folder.asked.run_id} --yes" in following
 
 
 def test_the_next_step_can_be_typed_as_this_program_was(tmp_path, monkeypatch):

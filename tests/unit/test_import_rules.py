@@ -19,7 +19,21 @@ MAY = {
     "recover": {"reach", "verdict", "target", "plan", "errors"},
     "book": {"errors", "verdict", "plan", "target", "reach", "record", "judge", "recover"},
     "sandbox": {"errors", "target", "verdict", "plan", "reach", "judge", "recover"},
-    "cli": {"errors", "plan", "target", "book", "record", "sandbox", "cli_output"},
+    "cli": {
+        "errors",
+        "plan",
+        "target",
+        "book",
+        "record",
+        "sandbox",
+        "cli_baseline",
+        "cli_output",
+        "cli_record",
+        "cli_sandbox",
+    },
+    "cli_baseline": {"book"},
+    "cli_record": {"book", "record"},
+    "cli_sandbox": {"target", "sandbox", "cli_output"},
     "cli_output": {"errors", "plan", "target", "verdict", "book", "record", "sandbox"},
     "": {"book"},
 }
@@ -45,6 +59,8 @@ def modules():
             ("sandbox", "hacks"),
         ):
             continue
+        if inside.parts[:3] == ("sandbox", "bed", "standin"):
+            continue  # copied into a bed and run there by the system's Python
         yield path
 
 

@@ -30,6 +30,12 @@ def wave(level, bins=30, depth=0.05):
     return [level * (1 + depth * (-1, 0, 1, 0.5, -0.5)[i % 5]) for i in range(bins)]
 
 
+def ran(name, sha256="c554", committed="c554"):
+    """A file of the workload's folder as it ran, and as the commit holds it."""
+    path = f"{target().sources.deploy_to}/{name}"
+    return {"path": path, "ran": sha256, "committed": committed}
+
+
 def evidence(*, ratio=1.0, bins=30, load=None, base_load=None, **changed):
     """The captured measurement with a series of its own, beside a baseline of 4000 tok/s."""
     measured = captured.measured("benchmark")
@@ -45,8 +51,7 @@ def evidence(*, ratio=1.0, bins=30, load=None, base_load=None, **changed):
             "compile": {"before": {}, "window": {"compilations": 0}, "reasons": {}},
             "baseline": baseline(base_load),
             "baseline_at": "/baselines/a.json",
-            "committed": {"workload.py": "c554"},
-            "other_code": [],
+            "code": [ran("workload.py"), ran("dflash_model.py"), ran("parts/loss.py")],
         }
         | changed,
     }
@@ -149,7 +154,10 @@ def test_a_baseline_of_a_busy_machine_proves_less():
         ({"compile": {"window": None}}, "compiled in window"),
         ({"load": {"own_cores": None}}, "machine quiet"),
         ({"load": {"own_cores": None}}, "throughput"),
-        ({"other_code": None}, "code measured"),
+        ({"code": None}, "code measured"),
+        ({"code": []}, "code measured"),
+        ({"code": [ran("workload.py", None)]}, "code measured"),
+        ({"code": [ran("dflash_model.py")]}, "code measured"),  # and the workload itself?
         ({"series": None}, "throughput"),
     ],
 )
@@ -167,10 +175,25 @@ def test_a_loss_while_compiling_is_unknown():
     assert "shape" in found["compiled in window"].meaning
 
 
-def test_other_code_than_the_committed_fails():
-    found = judge(evidence(other_code=["dflash_model.py"]), target())
-    assert found.status is S.FAIL
-    assert "stage 20" in found.deciding.meaning
+@pytest.mark.parametrize(
+    ("other", "named"),
+    [
+        (ran("dflash_model.py", "beef"), ["dflash_model.py"]),
+        (ran("parts/loss.py", "beef"), ["parts/loss.py"]),
+        (ran("helper.py", committed=None), ["helper.py, not in the commit"]),
+        (
+            {"path": "/elsewhere/x.py", "ran": "1", "committed": None},
+            ["/elsewhere/x.py, not in the commit"],
+        ),
+    ],
+)
+def test_other_code_than_the_committed_fails(other, named):
+    for unknown in ([], [ran("a.py", None)]):
+        found = judge(evidence(code=[ran("workload.py"), other, *unknown]), target())
+        assert found.status is S.FAIL
+        assert found["code measured"].measured == named
+        assert "stage 20" in found.deciding.meaning
+        assert named[0] in found.deciding.meaning
 
 
 def test_pauses_are_found_though_the_median_does_not_move():
@@ -250,7 +273,7 @@ def test_losing_any_part_of_the_evidence_never_raises_and_never_passes_unseen(mo
     whole = evidence()
     for thread in whole["measured"]["threads"]:
         thread["steps"] = thread["steps"][:1]
-    needed = {"series", "load", "compile", "threads", "baseline", "other_code", "phase"}
+    needed = {"series", "load", "compile", "threads", "baseline", "code", "phase"}
     for where, lost in captured.losses(whole):
         found = judge(lost, target())
         if len(where) == 2 and where[1] in needed:

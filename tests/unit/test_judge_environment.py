@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from helpers.judge.environment import judge
+from helpers.judge.environment import findings, judge
 from helpers.verdict import Status
 from tests.testbed.evidence import cut_everywhere
 from tests.testbed.rooms import make_target
@@ -167,3 +167,43 @@ def test_evidence_that_lacks_anything_is_never_an_exception():
 
 def test_no_evidence_at_all_is_unknown():
     assert {c.status for c in judge({}, TARGET).checks} == {Status.UNKNOWN}
+
+
+CUT_SHORT = {"path": "/c/venv.set-aside-k", "left": ["bin/tool-a", "bin/tool-b"], "error": None}
+FINISHED = {"path": "/c/venv.set-aside-k", "rewritten": ["bin/tool-a"], "check": CHECKED}
+
+
+@pytest.mark.parametrize(
+    ("changes", "check", "status"),
+    [
+        ({"unfinished": [CUT_SHORT]}, "set aside to the end", Status.FAIL),
+        (
+            {"unfinished": [CUT_SHORT | {"left": [], "error": "?"}]},
+            "set aside to the end",
+            "unknown",
+        ),
+        ({"finished": [FINISHED]}, "works aside: venv.set-aside-k", Status.PASS),
+        (
+            {"finished": [FINISHED | {"check": CHECKED | {"pip": {"ok": False, "said": "?"}}}]},
+            "works aside: venv.set-aside-k",
+            Status.DRIFT,
+        ),
+        ({"finished": [FINISHED | {"check": None}]}, "works aside: venv.set-aside-k", "unknown"),
+    ],
+)
+def test_what_was_not_set_aside_to_the_end(changes, check, status):
+    measured = {**EVIDENCE["measured"], **changes}
+    measured["venv"] = {**VENV, "unfinished": changes.get("unfinished", [])}
+    evidence = {**EVIDENCE, "measured": measured}
+    assert judge(evidence, TARGET)[check].status == status
+    assert judge(evidence, TARGET).status == status
+    for damaged in cut_everywhere({"measured": {**changes, "venv": measured["venv"]}}):
+        judge(damaged, TARGET)
+
+
+def test_what_the_facts_say_was_not_set_aside_to_the_end():
+    (found,) = findings({"venv": {**VENV, "unfinished": [CUT_SHORT]}}, TARGET)
+    assert found.status is Status.FAIL
+    assert found.measured == ["/c/venv.set-aside-k: 2 files"]
+    assert findings({"venv": {**VENV, "unfinished": []}}, TARGET) == []
+    assert findings({}, TARGET)[0].status is Status.UNKNOWN

@@ -67,8 +67,6 @@ def test_a_gpu_is_proven_warm_likewise():
         ({"fxgraph_cache_miss": None}, "cache misses", S.UNKNOWN),
         ({"fxgraph_cache_hit": 0}, "cache hits", S.FAIL),
         ({"fxgraph_cache_hit": None}, "cache hits", S.UNKNOWN),
-        ({"graph_breaks": 3}, "graph breaks", S.FAIL),
-        ({"graph_breaks": None}, "graph breaks", S.UNKNOWN),
         ({"fxgraph_cache_bypass": 1}, "cache bypasses", S.DRIFT),
     ],
 )
@@ -76,6 +74,32 @@ def test_the_proving_process_is_judged_by_its_counters(counters, check, status):
     found = judge(counted(**counters), TARGET)
     assert found[check].status is status
     assert found.status is status
+
+
+@pytest.mark.parametrize(
+    ("expected", "breaks", "status"),
+    [
+        (0, (0, 0), S.PASS),
+        (0, (0, 1), S.FAIL),
+        (0, (3, 0), S.FAIL),
+        (2, (2, 0), S.PASS),  # the second entry finds what the first one traced
+        (2, (2, 2), S.PASS),  # of each entry, not of all together
+        (2, (2, 3), S.FAIL),
+        (2, (2, None), S.UNKNOWN),
+        (0, (None, 1), S.FAIL),  # one too many is one too many, whatever is not known
+        (0, (None, None), S.UNKNOWN),
+    ],
+)
+def test_graph_breaks_are_held_against_what_healthy_training_has(expected, breaks, status):
+    prove = copy.deepcopy(captured.document("warm_cache_prove")["measured"])
+    for entry, count in zip(prove["entries"], breaks, strict=True):
+        entry["counters"]["graph_breaks"] = count
+    prove["reasons"]["graph_breaks"] = ["print is called"]
+    declared = captured.target(workload={"expected_graph_breaks": expected})
+    found = judge(evidence(prove=prove), declared)
+    assert found["graph breaks"].status is status
+    assert found.status is status
+    assert ("print is called" in found["graph breaks"].meaning) == (status is S.FAIL)
 
 
 def test_a_first_process_is_no_proof():

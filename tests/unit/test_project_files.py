@@ -23,8 +23,10 @@ def test_environment_yml_and_pyproject_declare_the_same():
 
 
 def test_ci_calls_the_readmes_test_command():
-    assert (PROJECT / ".ci" / "run").read_text().rstrip().endswith("make test")
-    assert "make test" in (PROJECT / "README.md").read_text()
+    lines = (PROJECT / ".ci" / "run").read_text().rstrip().splitlines()
+    assert lines[-2:] == ["make test", "make test-remote"]
+    readme = (PROJECT / "README.md").read_text()
+    assert all(command in readme for command in lines[-2:])
 
 
 def test_tracked_files_name_no_absolute_path_of_the_machine_they_were_written_on():

@@ -1,10 +1,14 @@
 """A target file is checked completely before anything is touched, and every wrong field is named."""
 
+from pathlib import Path
+
 import pytest
 import yaml
 
 from helpers.errors import ParameterError
 from helpers.target import TARGETS_FOLDER, load_target
+
+ROLE = {"name": "drafter", "devices": ["cpu"], "shapes": [{"batch": 2}]}
 
 
 @pytest.fixture
@@ -49,7 +53,18 @@ def test_the_sandboxs_own_file_is_right(declare, tmp_path):
         ("environment", {"pakages": ["numpy"]}, "environment.pakages: unknown field"),
         ("identity", {"marker": " "}, "identity.marker"),
         ("sources", {"files": [{"path": "../x.py"}]}, "sources.files.0.path"),
-        ("sources", {"files": [{"path": "a.py"}, {"path": "a.py"}]}, "sources: "),
+        (
+            "sources",
+            {"files": [{"path": "a.py"}, {"path": "b.py"}, {"path": "a.py", "mode": "0755"}]},
+            "sources: Value error, files: the path 'a.py' is declared twice",
+        ),
+        (
+            "workload",
+            {"roles": [ROLE, ROLE | {"devices": ["cpu", "cpu"]}]},
+            "workload: Value error, roles: the name 'drafter' is declared twice",
+        ),
+        ("workload", {"roles": [ROLE | {"name": ""}]}, "workload.roles.0.name"),
+        ("workload", {"expected_graph_breaks": -1}, "workload.expected_graph_breaks"),
         ("sources", {"files": [{"path": "a.py", "sha256": "abc"}]}, "sources.files.0.sha256"),
         ("benchmark", {"tolerance_ratio": 0.3}, "benchmark"),
         ("training", {"throughput_pattern": "tok=([0-9]+)"}, "training.throughput_pattern"),
@@ -69,6 +84,42 @@ def test_a_folder_that_is_renamed_must_not_hold_another(declare, tmp_path):
     venv = f"{tmp_path}/root/container/root/venv"
     with pytest.raises(ParameterError, match=r"cache\.directory lies in environment\.venv"):
         declare(cache={"directory": f"{venv}/cache"})
+
+
+@pytest.mark.parametrize("root", ["sandbox", "./sandbox", "", ".", "{root}", "~", "~/../x", "/"])
+def test_a_root_that_would_mean_another_folder_from_elsewhere_is_refused(declare, root):
+    with pytest.raises(ParameterError, match=r"reach\.\w+\.root|reach\.root"):
+        declare(root)
+
+
+def test_a_root_may_lie_below_home(declare):
+    target = declare("~/x//sandbox")
+    assert target.reach.root == "~/x/sandbox"
+    assert target.environment.venv == str(Path("~/x/sandbox/container/root/venv").expanduser())
+
+
+@pytest.mark.parametrize(
+    ("text", "key"),
+    [
+        ("name: a\nreach: {}\nname: b\n", "name"),
+        ("name: a\nenvironment:\n  venv: /a\n  python: '3.11'\n  venv: /b\n", "venv"),
+        ("sources:\n  files:\n    - {path: a.py, mode: '0755', path: b.py}\n", "path"),
+    ],
+)
+def test_a_key_that_stands_twice_is_refused_and_not_silently_the_last(tmp_path, text, key):
+    path = tmp_path / "target.yaml"
+    path.write_text(text)
+    with pytest.raises(ParameterError, match=f"(?s)the key '{key}' stands there twice.*line"):
+        load_target(str(path))
+
+
+def test_a_placeholder_of_the_sandbox_means_nothing_elsewhere(tmp_path):
+    declared = yaml.safe_load((TARGETS_FOLDER / "ct200.yaml").read_text())
+    declared["environment"]["venv"] = "{root}/venv"
+    path = tmp_path / "target.yaml"
+    path.write_text(yaml.safe_dump(declared))
+    with pytest.raises(ParameterError, match=r"environment\.venv: .*\{root\}/venv"):
+        load_target(str(path))
 
 
 def test_all_mistakes_are_named_at_once(declare):

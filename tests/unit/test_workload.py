@@ -56,6 +56,9 @@ def test_roles_and_threads_decide_the_roles_hash_and_the_file_does_not():
         captured.target(workload={"file": "/elsewhere.py"})
     ) == workload.roles_hash(one)
     assert workload.roles_hash(
+        captured.target(workload={"expected_graph_breaks": 3})
+    ) == workload.roles_hash(one), "what is expected is no part of what is run"
+    assert workload.roles_hash(
         captured.target(workload={"torch_threads": 2})
     ) != workload.roles_hash(one)
     assert workload.roles_hash(target("cpu")) != workload.roles_hash(one)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
@@ -14,11 +16,31 @@ from helpers.reach.pct import PctContainer
 from helpers.reach.quoting import Meant
 from helpers.reach.ssh import Host
 from helpers.reach.ssh_settings import resolve
+from helpers.sandbox.bed.host import missing_tools
 from tests.testbed import Bed
-from tests.testbed.host import missing_tools
 from tests.testbed.relay import Relay
 
 RUNNING, STOPPED, UNPRIVILEGED, WITH_BIND_MOUNT = 100, 101, 103, 105
+
+
+_used: list[str] = []  # what ran the containers: said at the end, since it decides what was proven
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say what ran the containers."""
+    for line in dict.fromkeys(_used):
+        terminalreporter.write_line(f"test bed: {line}")
+
+
+def wanted_backend() -> Literal["lxc", "namespaces"] | None:
+    """What is to run the containers, where somebody wants it otherwise than the machine offers."""
+    return "namespaces" if os.environ.get("RECOVER_TESTBED") == "namespaces" else None
+
+
+def note_backend(bed: Bed) -> None:
+    """Remember it for the summary."""
+    why = f", since LXC did not start: {bed.why_not_lxc.strip()}" if bed.why_not_lxc else ""
+    _used.append(f"containers by {bed.backend}{why}")
 
 
 @pytest.fixture(scope="session")
@@ -28,13 +50,14 @@ def bed() -> Iterator[Bed]:
         pytest.fail(f"The test bed needs {', '.join(lacking)}; .ci/run installs the packages.")
     # Not in pytest's own folder: an unprivileged container's root must get through to its files.
     folder = Path(tempfile.mkdtemp(prefix="bed-", dir="/var/tmp"))
-    made = Bed.make(folder)
+    made = Bed.make(folder, backend=wanted_backend())
     for vmid in (RUNNING, STOPPED):
         made.add_container(vmid)
     made.add_container(UNPRIVILEGED, unprivileged=True)
     made.add_container(WITH_BIND_MOUNT, settings="mp0: /srv/data,mp=/data\n")
     try:
         made.start(RUNNING, UNPRIVILEGED)
+        note_backend(made)
         yield made
     finally:
         made.stop()

@@ -16,9 +16,9 @@ import pytest
 from helpers.errors import HostKeyMismatch, HostUnreachable, LoginRefused
 from helpers.reach.ssh import Host
 from helpers.reach.ssh_settings import resolve
+from helpers.sandbox.bed.host import make_key
 from tests.integration.remote.conftest import config_through
 from tests.testbed import Bed, faults
-from tests.testbed.host import make_key
 from tests.testbed.network import HOST_ADDRESS, Network
 from tests.testbed.relay import Relay
 

@@ -1,7 +1,7 @@
-"""The threads of training, as the payloads start them.
+"""Training's own threads: one for each device entry of each role, each with steps of its own.
 
-A thread for each device entry of each role; each builds its own steps, one for each shape, and
-takes them in turn.  Sent along with the payloads that need it.  Python 3.9 and newer.
+Sent along with the payloads that start training's layout.  Standard library and torch only,
+Python 3.9 and newer.
 """
 
 from __future__ import annotations
@@ -19,6 +19,10 @@ import workload_steps
 from protocol import Reporter
 
 STOP_TIMEOUT_S = 30.0
+
+# What a thread's facts get later, and what stays null when it does not come to that.
+LATER = ("build_s", "first_steps_s", "warm_up_steps", "steps_completed", "step_s", "steps",
+         "tokens", "tok_per_s", "error")  # fmt: skip
 
 
 class Worker(threading.Thread):
@@ -76,6 +80,53 @@ class Worker(threading.Thread):
         tokens = workload_steps.take(step)
         torch_facts.synchronize(self._torch, device)
         self.steps.append(throughput.Step(started, time.perf_counter(), tokens))
+
+
+def make_workers(
+    torch: ModuleType, build: workload_steps.Build, roles: list[dict[str, Any]]
+) -> list[Worker]:
+    """A thread, not yet started, for each device entry of each role."""
+    empty = dict.fromkeys(LATER)
+    return [
+        Worker(
+            torch,
+            build,
+            role,
+            i,
+            {"role": role["name"], "device": d, "index": i, **empty, "stopped": False},
+        )
+        for role in roles
+        for i, d in enumerate(role["devices"])
+    ]
+
+
+class Calm:
+    """How long, and for how many steps of every thread, nothing has been compiled."""
+
+    def __init__(
+        self,
+        workers: list[Worker],
+        compiled: int,
+        *,
+        least_s: float,
+        least_steps: int,
+        longest_s: float,
+    ) -> None:
+        self.compiled = compiled
+        self._least_s, self._least_steps, self._longest_s = least_s, least_steps, longest_s
+        self._workers, self._since_s = workers, 0.0
+        self._had = [len(worker.steps) for worker in workers]
+
+    def long_enough(self, elapsed_s: float, compiled: int) -> bool:
+        """Begin anew when something was compiled meanwhile; say whether counting may begin."""
+        if elapsed_s >= self._longest_s:
+            return True
+        if compiled != self.compiled:
+            self.compiled, self._since_s = compiled, elapsed_s
+            self._had = [len(worker.steps) for worker in self._workers]
+        taken = (len(w.steps) - n for w, n in zip(self._workers, self._had))
+        calm_s = elapsed_s - self._since_s
+        return calm_s >= self._least_s and all(n >= self._least_steps for n in taken)
 
 
 def warm_one_by_one(workers: Sequence[Worker]) -> dict[str, Any]:

@@ -1,5 +1,4 @@
-"""A stand-in for Proxmox VE's ``pct``, for tests and for trying things
-out.
+"""A stand-in for Proxmox VE's ``pct``, for tests and for trying things out.
 
 It mirrors what a remote caller can see of pve-container 6.1.10 (``src/PVE/CLI/pct.pm``): argument
 parsing, messages, streams, exit codes and locks, its treacherous sides included. The containers

@@ -74,10 +74,7 @@ _SNAPSHOT_NAME = re.compile(r"[a-z][a-z0-9_-]+\Z", re.I)
 
 
 class Arguments:
-    """A subcommand's arguments, checked:
-
-    positions by name, options by name, ``pct exec``'s words.
-    """
+    """A subcommand's arguments, checked: positions and options by name, ``pct exec``'s words."""
 
     def __init__(
         self, named: dict[str, str], options: dict[str, Value], words: list[bytes]
@@ -102,10 +99,7 @@ class Arguments:
 
 
 def parse(command: str, argv: list[bytes]) -> Arguments:
-    """Read a subcommand's arguments as pct does:
-
-    permuted, prefixes allowed, a ``--`` ends the options.
-    """
+    """Read a subcommand's arguments as pct does: permuted, prefixes allowed, ``--`` ends options."""
     given, rest = _split(command, argv)
     options = {name: _value(command, name, raw) for name, raw in given.items()}
     named: dict[str, str] = {}

@@ -12,8 +12,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Literal
 
-from tests.testbed.host import NODE, Host
-from tests.testbed.rootfs import UNPRIVILEGED_ROOT, make_rootfs
+from helpers.sandbox.bed.host import NODE, Host
+from helpers.sandbox.bed.rootfs import UNPRIVILEGED_ROOT, make_rootfs
 
 Backend = Literal["lxc", "namespaces"]
 
@@ -47,7 +47,10 @@ class Bed:
         """Make a bed without containers. **Changes:** ``folder``.
 
         Args:
+            folder: all of it.
             backend: None = LXC when its tools are there, else namespaces.
+            namespace: as for the class.
+            address: as for the class.
             max_sessions: sshd's MaxSessions.
         """
         bed = cls(folder, namespace=namespace, address=address)
@@ -94,6 +97,8 @@ class Bed:
         """Add a stopped container named ``ct<vmid>``. **Changes:** the bed's folder.
 
         Args:
+            vmid: its number.
+            unprivileged: its root is nobody on the host; it has no network.
             binds: further folders shown in it: on the host, in the container, ``ro`` or ``rw``.
             settings: further lines of its configuration file, for instance ``lock: backup``.
             node: the member of the cluster that it lives on.
@@ -154,16 +159,52 @@ class Bed:
             raise RuntimeError(f"pct {' '.join(map(str, words))}: {done.stderr}")
         return done
 
+    def processes(self, vmid: int) -> list[int]:
+        """Processes whose root folder is the container's, as this machine numbers them."""
+        mine = self.rootfs(vmid).stat()
+        return [p for p in map(int, _numbers()) if _same_root(p, mine)]
+
+    def occupants(self, vmid: int) -> list[int]:
+        """The same without the container's first process and what that waits for."""
+        inside = self.processes(vmid)
+        keeping = {p for p in inside if b"/init" in _words(p)}
+        return [p for p in inside if not {p, _parent(p)} & keeping]
+
     def containers(self) -> list[int]:
         """Containers on the host's own node."""
         return sorted(int(path.stem) for path in self.config(0).parent.glob("[0-9]*.conf"))
 
     def stop(self) -> None:
         """Stop every container and the host; the folder stays."""
-        if (self.folder / "run" / "sshd.pid").exists():
+        if self.host.running:
             for vmid in self.containers():
                 self.pct("stop", vmid, "--skiplock", "1", check=False)
         self.host.stop()
+
+
+def _numbers() -> list[str]:
+    return [name for name in os.listdir("/proc") if name.isdigit()]  # noqa: PTH208  # names are wanted
+
+
+def _same_root(pid: int, folder: os.stat_result) -> bool:
+    try:
+        return os.path.samestat(Path(f"/proc/{pid}/root").stat(), folder)
+    except OSError:  # it has ended
+        return False
+
+
+def _words(pid: int) -> list[bytes]:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+    except OSError:
+        return []
+
+
+def _parent(pid: int) -> int:
+    try:
+        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    except OSError:
+        return 0
 
 
 def default_folder() -> Path:

@@ -1,7 +1,4 @@
-"""Containers as namespaces of util-linux (``unshare``, ``nsenter``), for where LXC cannot start.
-
-No user namespace: an unprivileged container needs LXC.
-"""
+"""Containers as namespaces of util-linux (``unshare``, ``nsenter``), for where LXC cannot start."""
 
 from __future__ import annotations
 
@@ -32,6 +29,15 @@ umount -l /.old
 echo >/run/.up
 """
 _UNSHARED = ["unshare", "--mount", "--pid", "--uts", "--ipc", "--fork", "--kill-child"]
+# Its root is somebody else on the host; a network of its own lets it mount /sys.
+_UNPRIVILEGED = [
+    "--user",
+    "--net",
+    "--map-users=100000,0,65536",
+    "--map-groups=100000,0,65536",
+    "--setuid=0",
+    "--setgid=0",
+]
 
 
 class Namespaces:
@@ -66,9 +72,11 @@ class Namespaces:
             if mode == "ro":
                 lines.append(f"mount -o remount,bind,ro {inside}")
         lines += [_MOUNTS, f"exec /usr/bin/setsid -w {shape.init}"]
+        unprivileged = config.get("unprivileged") == "1"
+        unshared = [*_UNSHARED, *(_UNPRIVILEGED if unprivileged else [])]
         with open(f"{self._bed.folder}/log/namespaces-{vmid}.log", "a") as log:
             process = subprocess.Popen(
-                [*_UNSHARED, "sh", "-c", "\n".join(lines)],
+                [*unshared, "sh", "-c", "\n".join(lines)],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=log,
@@ -107,7 +115,10 @@ class Namespaces:
         pid, folder = str(self.pid(vmid)), os.getcwd()
         if not os.path.isdir(f"/proc/{pid}/root{folder}"):
             folder = "/"
-        own = ["nsenter", "-t", pid, "-m", "-p", "-u", "-i", f"--wdns={folder}", "--"]
+        own = ["nsenter", "-t", pid, "-m", "-p", "-u", "-i", f"--wdns={folder}"]
+        if os.readlink(f"/proc/{pid}/ns/user") != os.readlink("/proc/self/ns/user"):
+            own += ["-U", "-n"]
+        own.append("--")
         words = [word.encode() for word in own] + argv
         child = os.spawnvpe(os.P_NOWAIT, "nsenter", words, environment(keep=keep_environment))
         for number in (signal.SIGINT, signal.SIGQUIT):

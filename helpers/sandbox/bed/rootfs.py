@@ -1,6 +1,6 @@
-"""Root folders:
+"""Root folders: a container's, which borrows this machine's ``/usr``, and the host's own ``/etc``.
 
-a container's, which borrows this machine's ``/usr``, and the host's own ``/etc``.
+This room knows files and owners, and nothing of what runs in them.
 """
 
 from __future__ import annotations
@@ -91,6 +91,8 @@ def make_rootfs(root: Path, hostname: str, machine_id: str, *, first_uid: int = 
     """A container's root folder; /usr is to be bound into it. **Changes:** ``root``.
 
     Args:
+        root: the folder to fill.
+        hostname: what the container calls itself.
         machine_id: what /etc/machine-id holds.
         first_uid: the host's number for the container's root; 0 = a privileged container.
     """

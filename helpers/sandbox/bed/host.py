@@ -15,8 +15,8 @@ import sys
 import time
 from pathlib import Path
 
-from tests.testbed.processes import descendants, end
-from tests.testbed.rootfs import make_host_etc
+from helpers.sandbox.bed.processes import descendants, end
+from helpers.sandbox.bed.rootfs import make_host_etc
 
 NODE = "pve"
 _STANDIN = Path(__file__).resolve().parent / "standin"
@@ -185,6 +185,15 @@ class Host:
         """The listening sshd."""
         return int((self.folder / "run" / "sshd.pid").read_text())
 
+    @property
+    def running(self) -> bool:
+        """Whether that sshd is there; its number alone may be anybody's after a restart."""
+        try:
+            told = Path(f"/proc/{self.pid}/cmdline").read_bytes()
+        except (OSError, ValueError):
+            return False
+        return str(self.folder / "sshd_config").encode() in told
+
     def sessions(self) -> list[int]:
         """The sshd processes that serve connections."""
         return [p for p in descendants(self.pid) if _name(p).startswith("sshd")]
@@ -197,10 +206,8 @@ class Host:
 
     def stop(self) -> None:
         """End sshd and what it serves. **Changes:** nothing else."""
-        if not (self.folder / "run" / "sshd.pid").exists():
-            return
-        sessions = self.sessions()
-        end([self.pid, *sessions])
+        if self.running:
+            end([self.pid, *self.sessions()])
         (self.folder / "run" / "sshd.pid").unlink(missing_ok=True)
         if self._process is not None:
             self._process.wait(10)
@@ -212,7 +219,8 @@ class Host:
 def make_key(path: Path, *, kind: str = "ed25519", passphrase: str = "") -> None:
     """A key pair, unless it is there already. **Changes:** ``path``."""
     if not path.exists():
-        argv = ["ssh-keygen", "-q", "-t", kind, "-N", passphrase, "-C", path.name, "-f", path]
+        words = ("-q", "-t", kind, "-N", passphrase, "-C", path.name, "-f", str(path))
+        argv = ["ssh-keygen", *words]
         subprocess.run(argv, check=True)
 
 
