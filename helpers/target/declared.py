@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import posixpath
 import re
 from collections import Counter
 from collections.abc import Iterable
@@ -28,35 +27,11 @@ from pydantic import (
     model_validator,
 )
 
+from helpers.target.paths import AbsolutePath, below_root_or_home, plain_name
+
 DEFAULT_SANDBOX_ROOT = (
     Path(platformdirs.user_data_dir("recover-runbooks", appauthor=False)) / "sandbox"
 )
-
-
-def _plain_path(path: str) -> str:
-    """One way to write a path: names are made from it by adding to its end."""
-    plain = posixpath.normpath(path)
-    if not path.startswith("/") or plain in ("/", "//") or not path.isprintable():
-        raise ValueError("must be an absolute path, and not the root folder")
-    if ".." in path.split("/"):
-        raise ValueError("must not contain '..'")
-    return plain
-
-
-def _plain_name(path: str) -> str:
-    if path != posixpath.normpath(path) or path.startswith(("/", "../")) or path in (".", ".."):
-        raise ValueError("must be a plain path inside the repository")
-    return path
-
-
-def _below_root_or_home(path: str) -> str:
-    """A relative path would mean another folder wherever the command is started."""
-    if path.startswith("~/"):
-        return f"~{_plain_path(path.removeprefix('~'))}"
-    return _plain_path(path)
-
-
-AbsolutePath = Annotated[str, AfterValidator(_plain_path)]
 
 
 def _refuse_twice(what: str, names: Iterable[str]) -> None:
@@ -75,7 +50,7 @@ class SandboxReach(_Declared):
     """The container is a folder of this machine."""
 
     kind: Literal["sandbox"]
-    root: Annotated[str, AfterValidator(_below_root_or_home)] = Field(
+    root: Annotated[str, AfterValidator(below_root_or_home)] = Field(
         default=str(DEFAULT_SANDBOX_ROOT), description="the sandbox's folder, absolute or below ~/"
     )
 
@@ -151,7 +126,7 @@ class Environment(_Declared):
 class SourceFile(_Declared):
     """One file of the training repository, and the hashes it must have where they are known."""
 
-    path: Annotated[str, AfterValidator(_plain_name)] = Field(
+    path: Annotated[str, AfterValidator(plain_name)] = Field(
         description="relative to the repository and to the deploy folder"
     )
     sha256: str | None = Field(default=None, pattern=r"^[0-9a-f]{64}$")
