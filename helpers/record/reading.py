@@ -14,6 +14,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from helpers.plan import Plan
+from helpers.record.happenings import happenings
 from helpers.record.run_folder import Asked, Outcome, RunFolder, StageRecord, StageState
 from helpers.verdict import Check, Status, Verdict
 
@@ -60,6 +61,7 @@ class Reading:
     Attributes:
         outcome: how the run ended; None when the journal does not hold its end.
         summary: the sentence that the run's end carries; empty when there is none.
+        happenings: when and what happened besides the stages.
         findings: what was wrong at the start; None when that was never found out.
         lock: the environment as it was resolved; None when there is no such file.
         last_event: the journal's last whole line; None when there is none.
@@ -72,6 +74,7 @@ class Reading:
     stages: tuple[StageReading, ...]
     findings: tuple[Check, ...] | None
     changes: tuple[ChangeReading, ...]
+    happenings: tuple[tuple[str, str], ...]
     commands: tuple[Mapping[str, Any], ...]
     lock: str | None
     journal_head: str
@@ -125,6 +128,7 @@ def read_run(folder: RunFolder) -> Reading:
         stages=stages,
         findings=_findings(stages, problems),
         changes=_changes(events),
+        happenings=tuple(happenings(events)),
         commands=tuple(e for e in events if e.get("event") == "command"),
         lock=_lock(folder),
         journal_head=folder.journal.head(),

@@ -100,6 +100,30 @@ def test_every_change_is_shown_with_its_undo_and_how_far_it_came(tmp_path):
     assert "undo d" not in text
 
 
+def test_what_happened_besides_is_told(tmp_path):
+    folder = complete_run(tmp_path)
+    assert "What happened besides" not in report_of(folder).text
+    holder = {"pid": 17, "operator": "root", "run_id": "another"}
+    folder.journal.append("lock_taken_over", holder=holder)
+    folder.journal.append("run_resumed", left_running=["40_warm_cache"], left_open=1)
+    folder.journal.append("stage_reused", stage="20_sources")
+    folder.journal.append(
+        "stage_again", stage="30_verify_torch", why="its notebook has changed since"
+    )
+    folder.journal.append(
+        "left_work", stage="10_environment", said="install was waited for: finished"
+    )
+    text = report_of(folder).text.split("What happened besides")[1].split("What was wrong")[0]
+    for words in (
+        "left by process 17 of root (run another), which is gone.",
+        "left open were 40_warm_cache and 1 changes.",
+        "20_sources still held and was not run again.",
+        "30_verify_torch was run again: its notebook has changed since.",
+        "10_environment: install was waited for: finished.",
+    ):
+        assert words in text
+
+
 def test_a_run_that_stopped_names_the_check_and_leaves_the_rest_pending(tmp_path):
     folder = failed_run(tmp_path)
     page = report_of(folder)
