@@ -30,7 +30,7 @@ its traceback, in ``errors`` under ``threads[i]``; exit code 0. ::
      tracing: {looks, up} at that flag while the threads took their first steps,
      threads: [{role, device, index, build_s, first_steps_s, tokens: in the window,
                 steps_completed, losses: [[of the first steps] for each shape],
-                module_calls: [of one step of each shape, after the window]|null,
+                module_calls: [of one step of each shape, once all threads have ended]|null,
                 guards: {error_on_nested_fx_trace, replaced: [{name, by: file}]} as it sees them,
                 error: null|str, stopped: bool}],
      first_steps_s, window_s, tok_per_s: of all roles,
@@ -79,19 +79,19 @@ PARAMS = {
 
 
 class Starter(training_threads.Worker):
-    """A thread of training that keeps its first losses, and shows at its end what runs compiled."""
+    """A thread of training that keeps its first losses, and how it sees torch's guards."""
 
     watched: tracing.Tracing | None = None
 
     def run(self) -> None:
-        """As in training; then, unless something went wrong, one step of each shape, watched."""
+        """As in training."""
         super().run()
         assert self.watched is not None
         self.facts["guards"] = self.watched.guards()
-        if self.failure is None and self.ready.is_set():
-            self.facts["module_calls"] = [
-                tracing.module_calls(self._torch, step) for step in self.todo
-            ]
+
+    def count_modules(self) -> None:
+        """Take one more step of each shape, watched, when no thread runs any more."""
+        self.facts["module_calls"] = [tracing.module_calls(self._torch, step) for step in self.todo]
 
     def _take(self, step: workload_steps.Step, device: str) -> None:
         super()._take(step, device)
@@ -136,6 +136,9 @@ def measure(params: dict[str, Any], reporter: Reporter) -> None:
         measured["over_limit"] = tracing.over_limit(torch)
         if not any(starter.is_alive() for starter in starters):
             measured["residue"] = watched.residue()
+            for starter in starters if measured["phase"] == "done" else ():
+                with reporter.guard("module_calls"):
+                    starter.count_modules()
         measured["memory"] = torch_facts.memory(torch, devices)
 
 
