@@ -16,8 +16,9 @@ from helpers import cli_baseline
 from helpers.errors import RunbookError
 
 _EXITS = """
-Exit codes of `run`: 0 recovered · 1 failed · 2 wrong use, nothing touched · 3 degraded: it works, below the
-baseline or only with a remedy · 4 unknown: not measured · 5 needs approval · 130 interrupted. `plan` ends with 0.
+Exit codes of `run` and `resume`: 0 recovered · 1 failed · 2 wrong use, nothing touched · 3 degraded: it
+works, below the baseline or only with a remedy · 4 unknown: not measured · 5 needs approval · 130
+interrupted. `plan` ends with 0.
 """
 
 app = typer.Typer(

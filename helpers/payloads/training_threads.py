@@ -1,7 +1,7 @@
-"""Training's own threads: one for each device entry of each role, each with steps of its own.
+"""The threads of training, as the payloads start them.
 
-Sent along with the payloads that start training's layout.  Standard library and torch only,
-Python 3.9 and newer.
+A thread for each device entry of each role; each builds its own steps, one for each shape, and
+takes them in turn.  Sent along with the payloads that need it.  Python 3.9 and newer.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ import workload_steps
 from protocol import Reporter
 
 STOP_TIMEOUT_S = 30.0
-
 # What a thread's facts get later, and what stays null when it does not come to that.
 LATER = ("build_s", "first_steps_s", "warm_up_steps", "steps_completed", "step_s", "steps",
          "tokens", "tok_per_s", "error")  # fmt: skip
@@ -82,6 +81,29 @@ class Worker(threading.Thread):
         self.steps.append(throughput.Step(started, time.perf_counter(), tokens))
 
 
+def warm_one_by_one(workers: Sequence[Worker]) -> dict[str, Any]:
+    """What a training does that calls ``prewarm`` before it starts its threads."""
+    for worker in workers:
+        worker.build()
+    return prewarm.prewarm([worker.take_each for worker in workers])
+
+
+def stop(workers: list[Worker], reporter: Reporter) -> None:
+    """Ask the threads to stop, wait for them, note what they raised and which did not stop."""
+    for worker in workers:
+        worker.halt.set()
+    until = time.monotonic() + STOP_TIMEOUT_S
+    for number, worker in enumerate(workers):
+        if worker.ident is not None:
+            worker.join(max(0.0, until - time.monotonic()))
+        noted = any(error["where"] == f"threads[{number}]" for error in reporter.errors)
+        if worker.failure is not None and not noted:
+            reporter.error(f"threads[{number}]", worker.failure)
+        elif worker.is_alive() and not noted:
+            message = f"{worker.name} did not stop within {STOP_TIMEOUT_S:g} s"
+            reporter.error(f"threads[{number}]", message, kind="DidNotStop")
+
+
 def make_workers(
     torch: ModuleType, build: workload_steps.Build, roles: list[dict[str, Any]]
 ) -> list[Worker]:
@@ -127,26 +149,3 @@ class Calm:
         taken = (len(w.steps) - n for w, n in zip(self._workers, self._had))
         calm_s = elapsed_s - self._since_s
         return calm_s >= self._least_s and all(n >= self._least_steps for n in taken)
-
-
-def warm_one_by_one(workers: Sequence[Worker]) -> dict[str, Any]:
-    """What a training does that calls ``prewarm`` before it starts its threads."""
-    for worker in workers:
-        worker.build()
-    return prewarm.prewarm([worker.take_each for worker in workers])
-
-
-def stop(workers: list[Worker], reporter: Reporter) -> None:
-    """Ask the threads to stop, wait for them, note what they raised and which did not stop."""
-    for worker in workers:
-        worker.halt.set()
-    until = time.monotonic() + STOP_TIMEOUT_S
-    for number, worker in enumerate(workers):
-        if worker.ident is not None:
-            worker.join(max(0.0, until - time.monotonic()))
-        noted = any(error["where"] == f"threads[{number}]" for error in reporter.errors)
-        if worker.failure is not None and not noted:
-            reporter.error(f"threads[{number}]", worker.failure)
-        elif worker.is_alive() and not noted:
-            message = f"{worker.name} did not stop within {STOP_TIMEOUT_S:g} s"
-            reporter.error(f"threads[{number}]", message, kind="DidNotStop")

@@ -50,7 +50,14 @@ def run_as_job(
     started_at, start = datetime.now(UTC).isoformat(), time.monotonic()
     job.start(command)
     state, result = _followed(
-        container, job, command, started_at, start, on_stdout=on_stdout, on_stderr=on_stderr
+        container,
+        job,
+        command,
+        started_at,
+        start,
+        on_stdout=on_stdout,
+        on_stderr=on_stderr,
+        discard=not command.changes,
     )
     if state.state in ("killed", "lost", "missing"):
         raise _gone(state, place, result)
@@ -89,6 +96,7 @@ def _followed(
     *,
     on_stdout: OnOutput | None = None,
     on_stderr: OnOutput | None = None,
+    discard: bool = False,
 ) -> tuple[JobState, CommandResult]:
     """Its end and all it said, which are recorded; stopped when it is older than it may become."""
     out, err = bytearray(), bytearray()
@@ -114,7 +122,7 @@ def _followed(
     with suppress(
         TargetError, CommandError
     ):  # then the next run finds this result again: also true
-        job.collect()
+        job.collect(discard=discard)
     return state, result
 
 

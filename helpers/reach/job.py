@@ -122,12 +122,17 @@ class Job:
         """How it is now. **Runs on:** container. **Changes:** nothing."""
         return self._told(LOOK, "look at a job")
 
-    def collect(self) -> JobState:
+    def collect(self, *, discard: bool = False) -> JobState:
         """Take note of its end: the next start at this place starts anew.
 
         **Runs on:** container. **Changes:** a mark in the job's folder.
+
+        Args:
+            discard: remove the folder of a job that has finished: it changed nothing, and what it
+                said is recorded, so that measuring leaves nothing behind.
         """
-        return self._told(COLLECT, "take note of a job's end", observed=False)
+        how = "discard" if discard else "keep"
+        return self._told(COLLECT, "take note of a job's end", how, observed=False)
 
     def stop(self, grace_s: int = 10) -> JobState:
         """End all of it: asked first, made to after ``grace_s``.

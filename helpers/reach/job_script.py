@@ -84,12 +84,16 @@ echo "$code" >"$dir/rc.new" && sync -- "$dir/rc.new" && mv -fT -- "$dir/rc.new" 
 
 LOOK = _COMMON + "look; tell\n"
 
-# Somebody has taken note of its end.
+# Argument: "keep" or "discard". Somebody has taken note of its end, and of all that it said.
 COLLECT = (
     _COMMON
     + r"""
 look
-case $state in running|missing) ;; *) : >"$dir/collected";; esac
+case $state.$1 in
+  running.*|missing.*) ;;
+  finished.discard) tell; rm -rf -- "$dir"; exit;;
+  *) : >"$dir/collected";;
+esac
 tell
 """
 )

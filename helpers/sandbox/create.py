@@ -84,11 +84,11 @@ def create(
     began_s = time.monotonic()
     say(f"making a sandbox in {root}")
     wanted = chosen(faults)
-    races = thread_race.NAME in wanted
     if kind == "pct":
         remote.refuse_without_means()
         remote.refuse_a_long_path(root)
     load_target(str(template))  # refuses a template that declares something wrong
+    races = thread_race.NAME in wanted
     folder = SandboxFolder(root)
     folder.note()  # refuses a folder that is none of ours before a lock file is put into it
     with folder.locked():
@@ -96,7 +96,7 @@ def create(
         started_at = datetime.now(UTC).isoformat(timespec="seconds")
         note = Note(root=str(root), kind=kind, state="making", started_at=started_at, faults=wanted)
         folder.write_note(note)
-        making = _laid_out(folder, template, kind, races, say)
+        making = _laid_out(folder, template, kind, say, races=races)
         later = [name for name in wanted if name != thread_race.NAME]
         shown = [name for name in later if name in _SEEN_IN_TRAINING]
         _make_healthy(making, races=races, goes_on=bool(shown))
@@ -118,7 +118,9 @@ def create(
     )
 
 
-def _laid_out(folder: SandboxFolder, template: Path, kind: Kind, races: bool, say: Say) -> Making:
+def _laid_out(
+    folder: SandboxFolder, template: Path, kind: Kind, say: Say, *, races: bool
+) -> Making:
     """The sandbox's target file, and for kind pct the bed that it declares."""
     declared: dict[str, Any] = yaml.safe_load(template.read_text(encoding="utf-8"))
     declared = thread_race.declare(declared) if races else declared

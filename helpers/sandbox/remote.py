@@ -13,6 +13,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -21,11 +22,12 @@ import uv
 import yaml
 
 from helpers.errors import ParameterError, PreconditionFailed
+from helpers.recover.container_lock import container_key, hold
 from helpers.sandbox.bed.bed import Bed
 from helpers.sandbox.bed.host import NODE, missing_tools
 from helpers.sandbox.folder import SandboxFolder
 from helpers.sandbox.users import refuse_while_occupied
-from helpers.target import DEFAULT_SANDBOX_ROOT
+from helpers.target import DEFAULT_SANDBOX_ROOT, load_target
 
 DEFAULT_ROOT = DEFAULT_SANDBOX_ROOT.with_name("sandbox-pct")
 VMID = 100
@@ -121,17 +123,34 @@ def stop_bed(folder: SandboxFolder) -> None:
     """End the container and the host. **Runs on:** operator. **Changes:** they do not run any more.
 
     Raises:
-        PreconditionFailed: the container does not end; its files must not be removed under it.
+        PreconditionFailed: a run is at work on it, or the container does not end; its files must not
+            be removed under it.
     """
     if not (folder.bed / "sshd_config").exists():
         return
-    bed = Bed(folder.bed)
+    with _alone(folder):
+        _stop(Bed(folder.bed))
+
+
+@contextmanager
+def _alone(folder: SandboxFolder) -> Iterator[None]:
+    """Hold the container's lock, as a run does; without a target that can be read there are no runs."""
+    try:
+        target = load_target(str(folder.target_file))
+    except ParameterError:
+        yield
+        return
+    with hold(container_key(target), name=target.name, run_id=None):
+        yield
+
+
+def _stop(bed: Bed) -> None:
     if not bed.host.running:  # what it ran may still be there: only it can say so
         bed.host.start()
     bed.stop()
     if bed.processes(VMID):
         raise PreconditionFailed(
-            f"Container {VMID} of {folder.bed} does not end.",
+            f"Container {VMID} of {bed.folder} does not end.",
             hint="Look at it with lxc-ls and lxc-stop; nothing of it was removed.",
         )
 

@@ -1,5 +1,6 @@
 """An action that did not come to its end is recorded by how it ended, whatever is known afterwards."""
 
+import os
 import subprocess
 import sys
 
@@ -76,8 +77,8 @@ def test_an_interrupted_action_is_interrupted(root, stage, monkeypatch):
     (torch / "__init__.py").write_text(
         "import os, signal, time\nos.kill(int(os.environ['OPERATOR']), signal.SIGINT)\ntime.sleep(60)\n"
     )
-    pids = "import os\nos.environ['OPERATOR'] = str(os.getppid())\n"
-    (torch.parent / "operator.pth").write_text(pids.replace("\n", "; ").rstrip("; ") + "\n")
+    told = f"import os; os.environ['OPERATOR'] = '{os.getpid()}'\n"
+    (torch.parent / "operator.pth").write_text(told)
     stage.plan()
     with pytest.raises(KeyboardInterrupt):
         stage.act()

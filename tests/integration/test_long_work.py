@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from helpers.reach.as_job import run_as_job
 from helpers.reach.command import Command
 from helpers.reach.job import Job
 from helpers.reach.opening import job_place
@@ -16,8 +17,8 @@ from tests.testbed.rooms import RUN_ID, Surroundings, make_target
 NAME = "10_environment-test"
 
 
-def bash(script):
-    return Command(("bash", "-c", script), purpose="test")
+def bash(script, *, changes=True):
+    return Command(("bash", "-c", script), purpose="test", changes=changes)
 
 
 def job_of(surroundings):
@@ -89,3 +90,13 @@ def test_where_nothing_was_left_nothing_is_waited_for(surroundings):
     with other.work.job(NAME) as place:
         Job(other.container, place).start(bash("true"))
     assert wait_for_left_jobs(surroundings.work) == []
+
+
+@pytest.mark.parametrize("changes", [True, False])
+def test_what_only_measures_leaves_nothing_behind(surroundings, changes):
+    place = job_place(surroundings.target, f"{surroundings.work.run_id}-{NAME}")
+    result = run_as_job(surroundings.container, bash("echo done", changes=changes), place)
+    assert result.text == "done\n"
+    assert Path(place.path).exists() is changes
+    again = run_as_job(surroundings.container, bash("echo again", changes=changes), place)
+    assert again.text == "again\n"

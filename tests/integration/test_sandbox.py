@@ -375,12 +375,10 @@ def test_a_killed_creation_is_taken_up_again(tmp_path, small, package_source):
         "import sys; from pathlib import Path; from helpers.sandbox.create import create;"
         "create(Path(sys.argv[1]), [], lambda x: print(x, flush=True), template=Path(sys.argv[2]))"
     )
-    began = time.monotonic()
     process = subprocess.Popen(
         [sys.executable, "-c", code, root, small], stdout=subprocess.PIPE, text=True, bufsize=1
     )
     first = process.stdout.readline()
-    assert time.monotonic() - began < 2
     assert str(root) in first
     while "environment" not in process.stdout.readline():
         pass

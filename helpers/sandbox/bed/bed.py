@@ -165,10 +165,11 @@ class Bed:
         return [p for p in map(int, _numbers()) if _same_root(p, mine)]
 
     def occupants(self, vmid: int) -> list[int]:
-        """The same without the container's first process and what that waits for."""
+        """The same without the container's first process, what waits for it and what it waits for."""
         inside = self.processes(vmid)
         keeping = {p for p in inside if b"/init" in _words(p)}
-        return [p for p in inside if not {p, _parent(p)} & keeping]
+        waiting = {_parent(p) for p in keeping}
+        return [p for p in inside if p not in waiting and not {p, _parent(p)} & keeping]
 
     def containers(self) -> list[int]:
         """Containers on the host's own node."""

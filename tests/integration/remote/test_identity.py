@@ -63,9 +63,10 @@ def test_what_was_met_is_kept_and_nothing_stays_open(bed, target_file, tmp_path)
         stage.close()  # nothing was measured: not a pass
     for thread in set(threading.enumerate()) - threads:
         thread.join(5)
-    assert set(threading.enumerate()) == threads
-    assert len(process.net_connections()) == sockets
-    assert process.children() == children
+    # What other tests had left open may have ended meanwhile.
+    assert set(threading.enumerate()) <= threads
+    assert len(process.net_connections()) <= sockets
+    assert set(process.children()) <= set(children)
 
 
 @pytest.mark.parametrize("part", ["host_key", "node", "vmid", "hostname"])
