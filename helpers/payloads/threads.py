@@ -1,7 +1,8 @@
 """One process that starts training's threads, and what became of it.
 
-Every thread builds its own steps and takes its first ones at once, as training does; or, with
-``prewarm``, one thread makes all first steps before the others start.  When all threads have their
+All steps are built by one thread, as training builds its models; then every thread takes its first
+ones at once, as training does; or, with ``prewarm``, one thread makes all first steps before the
+others start.  When all threads have their
 first steps behind them, steps are counted for ``seconds``.  A thread that raises does not end the
 others: how many of them fail is part of the answer.
 
@@ -127,6 +128,9 @@ def measure(params: dict[str, Any], reporter: Reporter) -> None:
             measured["phase"] = "prewarm"
             reporter.progress(phase="prewarm")
             measured["prewarm"] = training_threads.warm_one_by_one(starters)
+        else:
+            for starter in starters:
+                starter.build()
         if _first_steps(params, starters, watched, reporter):
             _count(params["seconds"], starters, counters, reporter)
     finally:
