@@ -124,13 +124,7 @@ def measure(params: dict[str, Any], reporter: Reporter) -> None:
     measured["process_wide_flag"] = watched.process_wide
     torch_facts.reset_peaks(torch, devices)
     try:
-        if params["prewarm"]:
-            measured["phase"] = "prewarm"
-            reporter.progress(phase="prewarm")
-            measured["prewarm"] = training_threads.warm_one_by_one(starters)
-        else:
-            for starter in starters:
-                starter.build()
+        _build(params, starters, reporter)
         if _first_steps(params, starters, watched, reporter):
             _count(params["seconds"], starters, counters, reporter)
     finally:
@@ -159,6 +153,17 @@ def _starters(
     return starters
 
 
+def _build(params: dict[str, Any], starters: Sequence[Starter], reporter: Reporter) -> None:
+    """Build all steps in this thread; with the remedy, make every first step as well."""
+    if params["prewarm"]:
+        reporter.measured["phase"] = "prewarm"
+        reporter.progress(phase="prewarm")
+        reporter.measured["prewarm"] = training_threads.warm_one_by_one(starters)
+        return
+    for starter in starters:
+        starter.build()
+
+
 def _first_steps(
     params: dict[str, Any],
     starters: Sequence[Starter],
@@ -175,6 +180,7 @@ def _first_steps(
     until: float | None = None
     for starter in starters:
         starter.start()
+    watched.look()  # once at least: steps that are warm can be over at the next look
     while any(s.failure is None and not s.ready.is_set() for s in starters):
         now = time.perf_counter()
         watched.look()
