@@ -41,6 +41,13 @@ KNOWN = (
         "thread.",
     ),
     Signature(
+        "found no compiled frames",
+        "shared forward",
+        "Threads that call instances of one class share its list of compiled graphs, and one lost its "
+        "place in it (seen with torch 2.13, fullgraph=True). Give each model a forward of its own: "
+        "prewarm.py does.",
+    ),
+    Signature(
         "CUDA out of memory",
         "out of GPU memory",
         "Another process holds memory, or a step needs more than before (flex_attention that is "

@@ -1,7 +1,8 @@
 """One process that starts training's threads, and what became of it.
 
-Every thread builds its own steps and takes its first ones at once, as training does; or, with
-``prewarm``, one thread makes all first steps before the others start.  When all threads have their
+All steps are built by one thread, as training builds its models; then every thread takes its first
+ones at once, as training does; or, with ``prewarm``, one thread makes all first steps before the
+others start.  When all threads have their
 first steps behind them, steps are counted for ``seconds``.  A thread that raises does not end the
 others: how many of them fail is part of the answer.
 
@@ -30,7 +31,7 @@ its traceback, in ``errors`` under ``threads[i]``; exit code 0. ::
      tracing: {looks, up} at that flag while the threads took their first steps,
      threads: [{role, device, index, build_s, first_steps_s, tokens: in the window,
                 steps_completed, losses: [[of the first steps] for each shape],
-                module_calls: [of one step of each shape, after the window]|null,
+                module_calls: [of one step of each shape, once all threads have ended]|null,
                 guards: {error_on_nested_fx_trace, replaced: [{name, by: file}]} as it sees them,
                 error: null|str, stopped: bool}],
      first_steps_s, window_s, tok_per_s: of all roles,
@@ -79,19 +80,19 @@ PARAMS = {
 
 
 class Starter(training_threads.Worker):
-    """A thread of training that keeps its first losses, and shows at its end what runs compiled."""
+    """A thread of training that keeps its first losses, and how it sees torch's guards."""
 
     watched: tracing.Tracing | None = None
 
     def run(self) -> None:
-        """As in training; then, unless something went wrong, one step of each shape, watched."""
+        """As in training."""
         super().run()
         assert self.watched is not None
         self.facts["guards"] = self.watched.guards()
-        if self.failure is None and self.ready.is_set():
-            self.facts["module_calls"] = [
-                tracing.module_calls(self._torch, step) for step in self.todo
-            ]
+
+    def count_modules(self) -> None:
+        """Take one more step of each shape, watched, when no thread runs any more."""
+        self.facts["module_calls"] = [tracing.module_calls(self._torch, step) for step in self.todo]
 
     def _take(self, step: workload_steps.Step, device: str) -> None:
         super()._take(step, device)
@@ -123,10 +124,7 @@ def measure(params: dict[str, Any], reporter: Reporter) -> None:
     measured["process_wide_flag"] = watched.process_wide
     torch_facts.reset_peaks(torch, devices)
     try:
-        if params["prewarm"]:
-            measured["phase"] = "prewarm"
-            reporter.progress(phase="prewarm")
-            measured["prewarm"] = training_threads.warm_one_by_one(starters)
+        _build(params, starters, reporter)
         if _first_steps(params, starters, watched, reporter):
             _count(params["seconds"], starters, counters, reporter)
     finally:
@@ -136,6 +134,9 @@ def measure(params: dict[str, Any], reporter: Reporter) -> None:
         measured["over_limit"] = tracing.over_limit(torch)
         if not any(starter.is_alive() for starter in starters):
             measured["residue"] = watched.residue()
+            for starter in starters if measured["phase"] == "done" else ():
+                with reporter.guard("module_calls"):
+                    starter.count_modules()
         measured["memory"] = torch_facts.memory(torch, devices)
 
 
@@ -150,6 +151,17 @@ def _starters(
             facts.update(losses=[[] for _ in role["shapes"]], stopped=False)
             starters.append(Starter(torch, build, role, index, facts))
     return starters
+
+
+def _build(params: dict[str, Any], starters: Sequence[Starter], reporter: Reporter) -> None:
+    """Build all steps in this thread; with the remedy, make every first step as well."""
+    if params["prewarm"]:
+        reporter.measured["phase"] = "prewarm"
+        reporter.progress(phase="prewarm")
+        reporter.measured["prewarm"] = training_threads.warm_one_by_one(starters)
+        return
+    for starter in starters:
+        starter.build()
 
 
 def _first_steps(
@@ -168,6 +180,7 @@ def _first_steps(
     until: float | None = None
     for starter in starters:
         starter.start()
+    watched.look()  # once at least: steps that are warm can be over at the next look
     while any(s.failure is None and not s.ready.is_set() for s in starters):
         now = time.perf_counter()
         watched.look()

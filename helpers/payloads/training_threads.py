@@ -48,7 +48,9 @@ class Worker(threading.Thread):
         """Build one step for each shape, in the calling thread."""
         device, role = self.facts["device"], self.facts["role"]
         started = time.perf_counter()
-        self.todo = [self._build(device, role, dict(shape)) for shape in self._shapes]
+        for shape in self._shapes:
+            self._torch.manual_seed(workload_steps.SEED)
+            self.todo.append(self._build(device, role, dict(shape)))
         torch_facts.synchronize(self._torch, device)
         self.facts["build_s"] = time.perf_counter() - started
 

@@ -161,6 +161,7 @@ def _fill(
     try:
         torch_facts.reset_peaks(torch, [device])
         started = time.perf_counter()
+        torch.manual_seed(workload_steps.SEED)
         step = build(device, entry["role"], dict(entry["shape"]))
         torch_facts.synchronize(torch, device)
         entry["build_s"] = time.perf_counter() - started

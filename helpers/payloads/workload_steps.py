@@ -2,9 +2,10 @@
 
 The contract is one Python file with ``build(device: str, role: str, shape: dict) -> step``;
 ``step()`` runs one training step and returns the number of tokens it processed.  A step may have an
-attribute ``loss``, a function that gives the last loss as a number: then what threads compute can
-be compared.  A file that breaks it is an error of the file, told in its terms.  Sent along with the
-payloads that need it.  Standard library only, Python 3.9 and newer.
+attribute ``loss``, a function that gives the last loss as a number, when a step built anew gives
+the same losses again: then what threads compute can be compared.  A file that breaks it is an error
+of the file, told in its terms.  Sent along with the payloads that need it.  Standard library only,
+Python 3.9 and newer.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from protocol import ParamsRefused
 Step = Callable[[], int]
 Build = Callable[[str, str, "dict[str, Any]"], Step]
 MODULE_NAME = "workload"
+SEED = 0  # set before every build, so that models begin alike wherever they are built
 CACHE_VARIABLES = ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR")
 
 

@@ -157,6 +157,13 @@ def test_a_crash_is_named_with_its_signature():
     assert why.startswith("2 of 3 threads: target0 on cuda:0")
 
 
+def test_a_thread_that_lost_its_graph_is_known():
+    error = "RuntimeError: torch.compile with fullgraph=True found no compiled frames."
+    found = classify(fine(phase="failed", threads=threads(error=error)), SERIAL)
+    assert found.kind == starts.CRASH
+    assert "known as: shared forward" in found.why
+
+
 FINE, RACE = fine(), start("bare")
 EAGER = fine(threads=threads(module_calls=[9]))
 UNKNOWN = fine(phase="import", errors=[NO_TORCH], threads=[])
