@@ -179,8 +179,9 @@ def test_a_drafter_is_one_graph_for_each_shape_whatever_its_anchors(torch_python
     # Traced and not lowered: what becomes a graph is the tracer's business, and lowering is slow.
     found = run_script(torch_python, REPOSITORY, GRAPHS, cache, compiler=True)
     assert found["breaks"] == 0
-    # Ten shapes, more than torch's usual limit; again the first; without gradients another one.
-    assert found["graphs"] == [*range(1, 11), 10, 11]
+    # Each of two replicas has its own, which threads need. Ten shapes, more than torch's usual limit;
+    # again the first; without gradients another one.
+    assert found["graphs"] == [2 * number for number in [*range(1, 11), 10, 11]]
 
 
 CONTRACT = """
@@ -214,9 +215,12 @@ def test_a_step_returns_the_tokens_it_processed(contract):
     assert contract["tokens"] == [32, 16]
 
 
-def test_threads_run_steps_of_their_own_in_the_graphs_that_are_there(contract):
+def test_threads_run_steps_of_their_own_in_graphs_that_the_cache_holds(contract):
     assert contract["threads"] == [[16] * 5, [16] * 5, [32] * 5]
-    assert contract["graphs"] == [2, 2]  # before and after the threads
+    # Each of three threads traces a graph of its own and finds it in the cache.
+    assert contract["graphs"] == [2, 5]
+    assert contract["cache"]["autograd_cache_miss"] == 2
+    assert contract["cache"]["autograd_cache_hit"] == 3
     assert contract["torch_threads"] == 1
 
 
