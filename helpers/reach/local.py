@@ -11,11 +11,13 @@ import os
 import selectors
 import signal
 import subprocess
+import threading
 import time
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from types import FrameType
 
 from helpers.reach.command import Command, CommandResult, End
 from helpers.reach.container import Container, Observer, OnOutput
@@ -66,33 +68,57 @@ class LocalContainer(Container):
         self, command: Command, on_stdout: OnOutput | None, on_stderr: OnOutput | None
     ) -> CommandResult:
         started_at, start = datetime.now(UTC).isoformat(), time.monotonic()
+        process: subprocess.Popen[bytes] | None = None
         try:
-            process = subprocess.Popen(
-                command.argv,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                env={**self._environment, **command.env},
-                cwd=command.cwd,
-                process_group=0,
-                preexec_fn=_end_with_parent,
-            )
+            with _interrupt_later():
+                process = self._started(command)
+            stdout, stderr, in_time = _drain(process, command, start, on_stdout, on_stderr)
+            returncode = process.wait()
         except OSError as error:
+            if process is not None:
+                raise
             text = str(error).encode()
             return CommandResult(
                 command, self.name, "not_started", None, b"", text, started_at, 0.0
             )
-        try:
-            stdout, stderr, in_time = _drain(process, command, start, on_stdout, on_stderr)
-            returncode = process.wait()
         finally:
-            _end_group(process)
+            if process is not None:
+                _end_group(process)
         end: End = "exited" if returncode >= 0 else "signalled"
         if not in_time:
             end = "timed_out"
         elapsed_s = time.monotonic() - start
         known = None if end == "timed_out" else returncode
         return CommandResult(command, self.name, end, known, stdout, stderr, started_at, elapsed_s)
+
+    def _started(self, command: Command) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(
+            command.argv,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env={**self._environment, **command.env},
+            cwd=command.cwd,
+            process_group=0,
+            preexec_fn=_end_with_parent,
+        )
+
+
+@contextmanager
+def _interrupt_later() -> Iterator[None]:
+    """Let a Ctrl-C wait until what is started here has an owner who will end it."""
+    handler = signal.getsignal(signal.SIGINT)
+    if threading.current_thread() is not threading.main_thread() or not callable(handler):
+        yield
+        return
+    came: list[FrameType | None] = []
+    signal.signal(signal.SIGINT, lambda _, frame: came.append(frame))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, handler)
+        if came:
+            handler(signal.SIGINT, came[0])
 
 
 def _end_with_parent() -> None:

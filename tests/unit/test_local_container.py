@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from helpers.errors import CommandFailed, CommandTimedOut
 from helpers.reach.command import Command
-from helpers.reach.local import LocalContainer, container_environment
+from helpers.reach.local import LocalContainer, _interrupt_later, container_environment
 
 ECHO = (
     sys.executable,
@@ -173,3 +173,17 @@ def test_nothing_is_left_of_a_program_when_its_caller_is_stopped(tmp_path, sign)
     while psutil.pid_exists(pid) and psutil.Process(pid).status() != "zombie":
         assert time.monotonic() < deadline, "it still runs"
         time.sleep(0.05)
+
+
+def test_an_interrupt_waits_until_a_started_program_has_an_owner():
+    owned = []
+
+    def start():
+        with _interrupt_later():
+            os.kill(os.getpid(), signal.SIGINT)
+            owned.append(True)
+
+    with pytest.raises(KeyboardInterrupt):
+        start()
+    assert owned
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
