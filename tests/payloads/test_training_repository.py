@@ -179,9 +179,8 @@ def test_a_drafter_is_one_graph_for_each_shape_whatever_its_anchors(torch_python
     # Traced and not lowered: what becomes a graph is the tracer's business, and lowering is slow.
     found = run_script(torch_python, REPOSITORY, GRAPHS, cache, compiler=True)
     assert found["breaks"] == 0
-    # Each of two replicas has its own, which threads need. Ten shapes, more than torch's usual limit;
-    # again the first; without gradients another one.
-    assert found["graphs"] == [2 * number for number in [*range(1, 11), 10, 11]]
+    # Ten shapes, more than torch's usual limit; again the first; without gradients another one.
+    assert found["graphs"] == [*range(1, 11), 10, 11]
 
 
 CONTRACT = """

@@ -23,7 +23,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from types import FunctionType, MethodType
 from typing import Any, NamedTuple
 
 import torch
@@ -285,33 +284,14 @@ def compile_drafter(drafter: Drafter, device: torch.device) -> Callable[..., tup
     return loss_and_accuracy
 
 
-def own_forward(model: nn.Module) -> Callable[..., Any]:
-    """The model's forward with code of its own, which no other instance shares.
-
-    Dynamo keeps its graphs by code, in a list that every call reorders.  Threads that share a
-    class's forward share that list: one that looks through it meanwhile misses its graph, traces it
-    anew, and trips over the others' tracing.
-    """
-    shared = type(model).forward
-    own = FunctionType(
-        shared.__code__.replace(),
-        shared.__globals__,
-        shared.__name__,
-        shared.__defaults__,
-        shared.__closure__,
-    )
-    return MethodType(own, model)
-
-
 def compiled(model: nn.Module, device: torch.device) -> Callable[..., Any]:
     """Compile a whole forward: a graph for each shape that it meets, an error on a graph break.
 
     Matrix products are bfloat16 on a GPU, float32 on a CPU.  On a CPU the code between the kernels
     is C++ too: one source file a graph instead of one a kernel, which halves the time to compile.
     """
-    # Each shape is an entry there; eight, the default, are soon reached.
+    # The code of a forward is one for all devices, and each device and shape is an entry there.
     torch._dynamo.config.recompile_limit = 64
-    model.forward = own_forward(model)
     on_cpu = device.type == "cpu"
     forward = torch.compile(model, fullgraph=True, dynamic=False, options={"cpp_wrapper": on_cpu})
     return torch.autocast(device.type, torch.bfloat16, enabled=not on_cpu)(forward)

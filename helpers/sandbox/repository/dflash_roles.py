@@ -10,7 +10,8 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
+from types import FunctionType, MethodType
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -18,6 +19,7 @@ from dflash_model import Drafter, Settings, Target, compile_drafter, compile_tar
 from safetensors.torch import save_file
 from torch import Tensor
 
+Model = TypeVar("Model", Target, Drafter)
 # The roles of a process share a machine's cores among themselves.  The number is also part of the
 # key under which a compiled CPU graph is cached: a cache warmed with another number stays cold.
 CPU_THREADS_OF_A_ROLE = 1
@@ -76,12 +78,24 @@ class Worker:
             torch.cuda.set_device(self.device)
 
 
+def with_own_forward(model: Model) -> Model:
+    """The model, its forward with code of its own.
+
+    Dynamo keeps its graphs by code, in a list that every call reorders.  Threads that share a
+    class's forward share that list: one that looks through it meanwhile misses its graph, traces it
+    anew, and trips over the others' tracing.
+    """
+    shared = type(model).forward
+    model.forward = MethodType(FunctionType(shared.__code__.replace(), shared.__globals__), model)
+    return model
+
+
 class TargetWorker(Worker):
     """The frozen target."""
 
     def __init__(self, device: torch.device, settings: Settings) -> None:
         super().__init__(device)
-        self.model = Target(settings).to(device)
+        self.model = with_own_forward(Target(settings).to(device))
         self.hidden_states = compile_target(self.model, device)
 
     def read(self, tokens: Tensor) -> Tensor:
@@ -94,7 +108,7 @@ class DrafterWorker(Worker):
 
     def __init__(self, device: torch.device, settings: Settings, learning_rate: float) -> None:
         super().__init__(device)
-        self.model = Drafter(settings).to(device)
+        self.model = with_own_forward(Drafter(settings).to(device))
         self.loss_and_accuracy = compile_drafter(self.model, device)
         self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=learning_rate, fused=True)
 
