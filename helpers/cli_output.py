@@ -24,6 +24,7 @@ from helpers.plan import Plan
 from helpers.record.headline import STATE_MARKS
 from helpers.record.outcome import EXIT_CODES
 from helpers.record.run_folder import Outcome, RunFolder, StageRecord, StageState
+from helpers.record.seal import SIGNATURE, manifest_sha256
 from helpers.record.wording import value_text
 from helpers.verdict import Check
 
@@ -156,6 +157,9 @@ def _ended(console: Console, folder: RunFolder, outcome: Outcome, why: str, targ
     # Escaped: what is said may hold brackets, which would be taken for markup.
     console.print(f"\n[bold {colour}]{outcome.value.upper()}[/]  {escape(why)}", soft_wrap=True)
     console.print(f"report  {folder.path / 'report.html'}", soft_wrap=True)
+    if sealed := manifest_sha256(folder):
+        signed = "signed" if (folder.path / SIGNATURE).is_file() else "not signed"
+        console.print(f"seal    SHA-256 {sealed}, {signed}", soft_wrap=True)
     following = _next_step(folder, outcome, target)
     if following:
         console.print(f"next    {following}", soft_wrap=True, markup=False)

@@ -164,9 +164,17 @@ def carry_out(
             if between:
                 outcome, summary = Outcome.INTERRUPTED, "Interrupted between two stages."
             folder.journal.append("run_ended", outcome=outcome.value, summary=summary)
-            _report(folder)
-            _seal(folder)
+            finish_record(folder)
     return folder, outcome, summary
+
+
+def finish_record(folder: RunFolder) -> None:
+    """Write the report of a run that has ended, and seal all of it.
+
+    **Runs on:** operator. **Changes:** the run folder.
+    """
+    _report(folder)
+    _seal(folder)
 
 
 def _report(folder: RunFolder) -> None:

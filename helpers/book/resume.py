@@ -15,7 +15,7 @@ from pydantic import JsonValue
 
 from helpers.book.alone import runner_is_gone
 from helpers.book.binding import bind, runs_root
-from helpers.book.chain import StageEvent, Watch, carry_out
+from helpers.book.chain import StageEvent, Watch, carry_out, finish_record
 from helpers.book.rooms import STAGES
 from helpers.errors import ParameterError, RunbookError
 from helpers.record.run_folder import Outcome, RunFolder, StageState
@@ -118,8 +118,8 @@ def _taken_up(folder: RunFolder) -> RunFolder:
 def close_dead_run(folder: RunFolder) -> bool:
     """Write the end of a run whose runner died without a word, if it is such a run.
 
-    **Runs on:** operator. **Changes:** the journal, and then only of a run that has no end and whose
-    runner is gone: what was going on is interrupted, what was being changed is unknown.
+    **Runs on:** operator. **Changes:** journal, report and seal, and then only of a run that has no
+    end and whose runner is gone: what was going on is interrupted, what was being changed is unknown.
 
     Returns:
         Whether it was one.
@@ -132,6 +132,7 @@ def close_dead_run(folder: RunFolder) -> bool:
     _close_left_open(folder, running, by="status")
     outcome, summary = Outcome.INTERRUPTED, f"{_DIED}; found out later."
     folder.journal.append("run_ended", outcome=outcome.value, summary=summary, by="status")
+    finish_record(folder)
     return True
 
 

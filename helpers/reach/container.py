@@ -14,7 +14,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from helpers.errors import Changed, CommandFailed, CommandTimedOut, OutcomeUnknown
+from helpers.errors import Changed, CommandError, CommandFailed, CommandTimedOut, OutcomeUnknown
 from helpers.reach.command import Command, CommandResult
 
 _log = logging.getLogger(__name__)
@@ -45,30 +45,22 @@ def ended(result: CommandResult) -> CommandResult:
     Raises:
         CommandTimedOut, OutcomeUnknown, CommandFailed: as ``Container.run``.
     """
-    command = result.command
+    command, program = result.command, result.command.argv[0]
     changed: Changed = "unknown" if command.changes else "no"
-    if result.end == "timed_out":
-        raise CommandTimedOut(
-            f"Timed out after {command.timeout_s:.0f} s: {command.purpose}.",
-            result=result,
-            hint="Read the output below; give the stage more time or find out what it waits for.",
-            changed=changed,
-        )
-    if result.end == "unknown":
-        raise OutcomeUnknown(
-            f"The connection was lost during: {command.purpose}.",
-            result=result,
-            hint="Look at the target before you run this again.",
-            changed=changed,
-        )
-    if result.end == "not_started":
-        raise CommandFailed(
-            f"Could not start {command.argv[0]}: {command.purpose}.",
-            result=result,
-            hint=f"Check that {command.argv[0]} exists in the container and may be executed.",
-            changed="no",
-        )
-    return result
+    error: type[CommandError] = CommandFailed
+    match result.end:
+        case "timed_out":
+            error, said = CommandTimedOut, f"Timed out after {command.timeout_s:.0f} s"
+            hint = "Read the output below; give the stage more time or find out what it waits for."
+        case "unknown":
+            error, said = OutcomeUnknown, "The connection was lost during"
+            hint = "Look at the target before you run this again."
+        case "not_started":
+            said, changed = f"Could not start {program}", "no"
+            hint = f"Check that {program} exists in the container and may be executed."
+        case _:
+            return result
+    raise error(f"{said}: {command.purpose}.", result=result, hint=hint, changed=changed)
 
 
 class Container(ABC):

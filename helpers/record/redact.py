@@ -16,6 +16,7 @@ import hashlib
 import hmac
 import html
 import json
+import logging
 import os
 import re
 from collections.abc import Iterable, Mapping
@@ -23,12 +24,15 @@ from functools import cache, partial
 from pathlib import Path
 from urllib.parse import quote, quote_plus
 
+from filelock import FileLock
 from platformdirs import user_state_path
 
 from helpers.record.token_shapes import BEGINNINGS, LONGEST_BEGINNING, shapes
 
 LEAST_CHARS = 8
 _KEY_FILE = "redaction.key"
+_KEY_BYTES = 32
+_log = logging.getLogger(__name__)
 # Names under which programs keep secrets in the environment.
 _SECRET_NAME = re.compile(
     r"(?:^|_)(?:TOKEN|SECRET|PASSWORD|PASSWD|PASSPHRASE|CREDENTIALS?|API_?KEY|ACCESS_?KEY"
@@ -182,26 +186,27 @@ def _unfinished_shape(text: str) -> int:
 
 
 def _tag_key() -> bytes:
-    """Random, made once for this user; where it cannot be kept, one for this process."""
+    """Random, made once for this user; where none can be kept or read, one for this process.
+
+    Tags are a convenience: a key that another user owns, or a full disk, must not stop the record.
+    """
     path = user_state_path("recover-runbooks") / _KEY_FILE
     try:
-        return path.read_bytes() or os.urandom(32)
-    except OSError:
-        return _make_key(path)
-
-
-def _make_key(path: Path) -> bytes:
-    key = os.urandom(32)
-    part = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        part.write_bytes(key)
-        part.chmod(0o600)
-        path.hardlink_to(part)
-        part.unlink()
-    except FileExistsError:  # another process was first
-        part.unlink(missing_ok=True)
-        return path.read_bytes() or key
-    except OSError:  # no place for it: the tags of this process stand for themselves
-        return key
-    return key
+        with FileLock(path.with_name(f"{path.name}.lock")):
+            if not path.exists():
+                _keep_key(path, os.urandom(_KEY_BYTES))
+            key = path.read_bytes()
+    except OSError as error:
+        _log.warning("the key for the tags of secrets cannot be kept: %s", error)
+        key = b""
+    return key if len(key) == _KEY_BYTES else os.urandom(_KEY_BYTES)
+
+
+def _keep_key(path: Path, key: bytes) -> None:
+    """Nobody else may read it, at no time, and it is there whole or not at all."""
+    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(key)
+    part.replace(path)

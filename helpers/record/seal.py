@@ -113,19 +113,29 @@ def seal(folder: RunFolder) -> Seal:
     Raises:
         OSError: a file could not be read or written; the earlier seal is still in place.
     """
-    earlier = _set_earlier_aside(folder.path)
     lines = _journal_lines(folder.path)
     manifest = Manifest(
         run_id=folder.asked.run_id,
         sealed_at=datetime.now(UTC).isoformat(timespec="seconds"),
         journal=SealedJournal(lines=len(lines), head=folder.journal.head()),
         files={name: _sealed(folder.path / name) for name in _names(folder.path)},
-        earlier=earlier,
+        earlier=manifest_sha256(folder),
     )
     text = manifest.model_dump_json(indent=1) + "\n"
+    _keep_earlier(folder.path)
     write_atomic(folder.path / MANIFEST, text)
+    (folder.path / SIGNATURE).unlink(missing_ok=True)  # it was the earlier one's
     signed_by, why_not = sign(folder.path / MANIFEST)
     return Seal(hashlib.sha256(text.encode()).hexdigest(), signed_by, why_not)
+
+
+def manifest_sha256(folder: RunFolder) -> str | None:
+    """Hash of the manifest, which stands for the whole record; None where there is none.
+
+    **Changes:** nothing.
+    """
+    file = folder.path / MANIFEST
+    return hashlib.sha256(file.read_bytes()).hexdigest() if file.is_file() else None
 
 
 def verify(folder: RunFolder, allowed_signers: Path | None = None) -> Verified:
@@ -213,16 +223,13 @@ def _journal_differences(folder: RunFolder, was: SealedJournal) -> Iterator[str]
         yield f"{_JOURNAL}: {problem}"
 
 
-def _set_earlier_aside(path: Path) -> str | None:
-    """Keep the manifest that is there; its hash goes into the next one."""
-    file = path / MANIFEST
-    if not file.is_file():
-        return None
-    digest = hashlib.sha256(file.read_bytes()).hexdigest()
+def _keep_earlier(path: Path) -> None:
+    """Keep the seal that is there beside the next one, which takes its place only when it is whole."""
+    if not (path / MANIFEST).is_file():
+        return
     kept = path / "manifests"
     kept.mkdir(exist_ok=True)
     number = 1 + len(list(kept.glob("*.json")))
     for name in (SIGNATURE, MANIFEST):
         if (path / name).is_file():
-            (path / name).rename(kept / f"{number:03d}-{name}")
-    return digest
+            (kept / f"{number:03d}-{name}").hardlink_to(path / name)
