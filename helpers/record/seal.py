@@ -111,7 +111,7 @@ def seal(folder: RunFolder) -> Seal:
     earlier manifest is kept under ``manifests/``.
 
     Raises:
-        OSError: a file could not be read or written; the earlier seal is still in place.
+        OSError: a file could not be read or written; the earlier seal is kept under ``manifests/``.
     """
     lines = _journal_lines(folder.path)
     manifest = Manifest(
@@ -123,8 +123,10 @@ def seal(folder: RunFolder) -> Seal:
     )
     text = manifest.model_dump_json(indent=1) + "\n"
     _keep_earlier(folder.path)
+    (folder.path / SIGNATURE).unlink(
+        missing_ok=True
+    )  # the earlier one's: it never stands beside this
     write_atomic(folder.path / MANIFEST, text)
-    (folder.path / SIGNATURE).unlink(missing_ok=True)  # it was the earlier one's
     signed_by, why_not = sign(folder.path / MANIFEST)
     return Seal(hashlib.sha256(text.encode()).hexdigest(), signed_by, why_not)
 

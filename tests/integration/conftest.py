@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import sys
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,8 @@ def broken_sandbox(tmp_path_factory) -> Path:
     return root
 
 
+# The command line as a program of its own.
+RECOVER = (sys.executable, "-c", "from helpers.cli import main; main()")
 JOBS = "var/lib/recover-runbooks/jobs"
 
 

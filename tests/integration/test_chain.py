@@ -34,3 +34,20 @@ def test_a_report_that_cannot_be_written_is_said_and_the_run_still_ends(target, 
     assert folder.outcome is Outcome.FAILED
     assert folder.stage_record("90_report").state is StageState.FAILED
     assert "the report could not be written" in caplog.text
+
+
+def test_a_record_that_cannot_be_sealed_is_said_and_the_run_still_ends(target, caplog):
+    def in_the_way(folder: RunFolder) -> None:
+        (folder.path / "manifest.json").mkdir()
+
+    folder, outcome, _ = run_chain(
+        target,
+        mode="run",
+        approved=False,
+        stages=("90_report",),
+        on_start=in_the_way,
+        watch=lambda event: None,
+    )
+    assert folder.outcome is outcome
+    assert folder.stage_record("90_report").state is StageState.PASSED
+    assert "the record could not be sealed" in caplog.text

@@ -17,7 +17,7 @@ from helpers.record.run_folder import RunFolder, StageState
 from helpers.recover.container_lock import Holder, container_key, hold, holder
 from helpers.sandbox.folder import SandboxFolder
 from helpers.target import TARGETS_FOLDER, Target, load_target
-from tests.integration.conftest import tree_hashes
+from tests.integration.conftest import RECOVER, tree_hashes
 from tests.testbed.rooms import make_target
 
 STAGE = "30_verify_torch"
@@ -208,19 +208,13 @@ def test_the_state_folder_is_the_operators(root):
 
 
 def status(run):
-    program = (sys.executable, "-c", "from helpers.cli import main; main()", "status", run)
+    program = (*RECOVER, "status", run)
     done = subprocess.run(program, capture_output=True, text=True, timeout=60, check=True)
     return done.stdout
 
 
 def test_what_a_killed_runner_left_open_is_closed_by_whoever_asks(root, tmp_path):
-    run = (
-        sys.executable,
-        "-c",
-        "from helpers.cli import main; main()",
-        "run",
-        declare(root, "mine"),
-    )
+    run = (*RECOVER, "run", declare(root, "mine"))
     runner = subprocess.Popen(run, stdout=subprocess.DEVNULL)
     try:
         runs = tmp_path / "runs"

@@ -10,7 +10,6 @@ import re
 import signal
 import statistics
 import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -23,10 +22,9 @@ from helpers.record.run_folder import Outcome, RunFolder, StageState
 from helpers.record.seal import verify
 from helpers.sandbox.create import create, describe
 from helpers.target import load_target
-from tests.integration.conftest import tree_hashes
+from tests.integration.conftest import RECOVER, tree_hashes
 
 pytestmark = pytest.mark.torch
-RECOVER = (sys.executable, "-c", "from helpers.cli import main; main()")
 
 
 @pytest.fixture(scope="module")

@@ -3,7 +3,6 @@
 import json
 import os
 import subprocess
-import sys
 
 import pytest
 import yaml
@@ -11,9 +10,9 @@ import yaml
 from helpers.judge.threads import THREE_LINES
 from helpers.record.run_folder import Outcome, RunFolder, StageState
 from helpers.sandbox.create import create
+from tests.integration.conftest import RECOVER
 
 pytestmark = pytest.mark.torch
-RECOVER = (sys.executable, "-c", "from helpers.cli import main; main()")
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from helpers.record.redact import Redactor, TextStream, from_environment
+from helpers.record.redact import Redactor, TextStream, _tag_key, from_environment
 
 SECRET = 'correct horse/"battery"\\staple+&<é>'
 # Made up, in the shapes of real ones.
@@ -179,3 +179,17 @@ def test_pieces_show_what_the_whole_would(cuts, secret):
 def test_ordinary_output_is_not_held_back():
     stream = TextStream(Redactor(b"k"))
     assert stream.feed("working on it: 50%") == "working on it: 50%"
+
+
+def test_a_key_that_cannot_be_read_or_kept_stops_nothing(tmp_path, monkeypatch, caplog):
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    assert _tag_key() == _tag_key()
+    kept = tmp_path / "recover-runbooks" / "redaction.key"
+    assert kept.stat().st_mode & 0o777 == 0o600
+    kept.unlink()
+    kept.mkdir()  # root reads everything: a folder cannot be read as a file by anybody
+    assert len(_tag_key()) == 32
+    assert "cannot be kept" in caplog.text
+    kept.rmdir()
+    kept.write_bytes(b"cut sho")
+    assert len(_tag_key()) == 32

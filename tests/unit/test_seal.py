@@ -6,10 +6,11 @@ import subprocess
 
 import pytest
 
-from helpers.errors import ParameterError
+from helpers.cli import app
+from helpers.errors import ParameterError, RunbookError
 from helpers.record.report import write_report
 from helpers.record.run_folder import RunFolder
-from helpers.record.seal import MANIFEST, SIGNATURE, seal, verify
+from helpers.record.seal import MANIFEST, SIGNATURE, manifest_sha256, seal, verify
 from tests.testbed.run_folders import asked, complete_run
 
 
@@ -165,3 +166,42 @@ def test_a_run_without_a_seal_says_so(tmp_path):
     (folder.path / MANIFEST).write_text("{")
     with pytest.raises(ParameterError, match="is not a manifest"):
         verify(folder)
+
+
+def test_a_seal_that_cannot_be_written_leaves_the_earlier_one(run, home, monkeypatch):
+    key(home / ".ssh" / "id_ed25519")
+    first = seal(run)
+    run.journal.append("note", text="resumed")
+
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(
+        "helpers.record.seal.write_atomic", full
+    )  # a disk that is full here is full for all
+    with pytest.raises(OSError, match="No space"):
+        seal(run)
+    assert manifest_sha256(run) == first.manifest_sha256
+    kept = sorted(p.name for p in (run.path / "manifests").iterdir())
+    assert kept == ["001-manifest.json", "001-manifest.json.sig"]
+
+
+def test_the_command_line_says_what_is_not_as_it_was(run, monkeypatch, capsys, tmp_path):
+    monkeypatch.setenv("RECOVER_RUNS", str(run.path.parent))
+    monkeypatch.chdir(tmp_path)
+    assert app_ends_with("verify", run.asked.run_id) == 2, "it has no seal"
+    seal(run)
+    assert app_ends_with("verify", run.asked.run_id) == 0
+    (run.path / "report.html").write_text("another")
+    capsys.readouterr()
+    assert app_ends_with("verify", run.asked.run_id) == 1
+    assert "✗ report.html has changed" in capsys.readouterr().out
+    assert app_ends_with("archive", run.asked.run_id) == 0
+    assert (tmp_path / f"{run.asked.run_id}.tar.zst").stat().st_size > 1000
+
+
+def app_ends_with(*arguments):
+    try:
+        return app(arguments, standalone_mode=False) or 0  # it returns the exit code
+    except RunbookError:
+        return 2

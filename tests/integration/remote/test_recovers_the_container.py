@@ -9,7 +9,6 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
 import tempfile
 import threading
 import time
@@ -24,11 +23,11 @@ from helpers.sandbox.bed.bed import Bed
 from helpers.sandbox.describe import making_of
 from helpers.sandbox.faults import pollute
 from helpers.sandbox.folder import SandboxFolder
+from tests.integration.conftest import RECOVER
 from tests.integration.remote.conftest import config_through, note_backend
 from tests.testbed.relay import Relay
 
 pytestmark = pytest.mark.torch
-RECOVER = (sys.executable, "-c", "from helpers.cli import main; main()")
 CUT_S = 20
 INSTALL, WARM = "10_environment-install_packages", "40_warm_cache-warm"
 
